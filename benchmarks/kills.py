@@ -66,7 +66,8 @@ KINDS = {  # by a word of the command line
     "klearlib.suite.kernel": "kernel",
     "klearlib.verify.answer_judge": "answer judge",
     "klearlib.verify.program_judge": "program judge",
-    "klearlib.curation.overlap_worker": "overlap worker",
+    "multiprocessing.spawn": "overlap worker",
+    "multiprocessing.resource_tracker": "overlap worker",
 }
 FORKS = {"fork server": "worker", "worker": "guard", "notebook": "guard"}  # by the parent's kind
 TIMED = {DONE, LOG, LOCK, PROGRESS, TIMINGS, RULES}  # with the stages, and no two runs share them
@@ -190,7 +191,7 @@ class Run:
 
 def klear(command: str, *numbers: str) -> list[str]:
     """`klear` for these notebooks, with what differs from the profile."""
-    changes = [f"{number}.{each}" for number in numbers for each in NOTEBOOKS[number]]
+    changes = dict.fromkeys(each for number in numbers for each in NOTEBOOKS[number])
     sets = [word for change in changes for word in ("--set", change)]
     chosen = ["--profile", SMOKE, "--only", *numbers, "--out", "results/changed", *sets]
     return ["-m", "klearlib.cli", command, *chosen]

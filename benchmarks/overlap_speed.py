@@ -30,8 +30,7 @@ from collections.abc import Callable, Iterator
 
 from common import arguments_of, keep
 
-from klearlib.curation.duplicates import Deduplicator
-from klearlib.curation.overlap import OverlapIndex
+from klearlib.curation.overlap import OverlapIndex, deduplicate
 
 N = 9
 NUM_WORDS = 80
@@ -66,7 +65,7 @@ def compare(kind: str, num_prompts: int, repeats: int, num_items: int) -> dict:
         "open-r1's way": each_benchmark(benchmarks, prompts),
         "ours": lambda: [removal is not None for removal in index.removals(prompts)],
         "set of texts": lambda: keep_texts(prompts),
-        "deduplicator": lambda: Deduplicator().is_new(prompts),
+        "deduplicator": lambda: deduplicate(prompts),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     found: dict[str, list] = {}
@@ -117,14 +116,7 @@ def stream(num_prompts: int, workers: int, num_items: int) -> Iterator[dict]:
         return sum(removal is not None for removal in index.stream(prompts(), workers=workers))
 
     def keep() -> int:
-        seen, batch = Deduplicator(), []
-        for prompt in prompts():
-            batch.append(prompt)
-            if len(batch) == 4096:
-                seen.is_new(batch)
-                batch.clear()
-        seen.is_new(batch)
-        return len(seen)
+        return len(deduplicate(prompts()))
 
     yield measured("overlap", workers, search, "found")
     yield measured("deduplicate", 1, keep, "found")

@@ -38,7 +38,7 @@ def serve(folder: str, precision: str) -> None:
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
     optimizer = new_optimizer(model, settings)
     engine = TransformersEngine(model, tokenizer, compute)
-    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute)
     step = 0
     while (task := next_task()) is not None:
         if "record" in task:

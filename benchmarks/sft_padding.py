@@ -30,7 +30,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from klearlib.params import SMOKE, load
 from klearlib.policy import reader
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.policy.load import default_device
 from klearlib.sft.batches import Example
 from klearlib.sft.train import BatchSums, batch_gradient
 
@@ -75,7 +74,7 @@ def new_model(profile: str, attention: str) -> Qwen3ForCausalLM:
         tie_word_embeddings=True,
         attn_implementation=attention,
     )
-    return Qwen3ForCausalLM(config).to(default_device()).train()
+    return Qwen3ForCausalLM(config).to("cuda" if torch.cuda.is_available() else "cpu").train()
 
 
 def compare(
@@ -84,9 +83,9 @@ def compare(
     """One row for each layout."""
     budget = arguments.micro_batch_tokens
     layouts = {
-        "padded, one batch": BatchPlan(None, "fp32", PAD),
-        "padded, micro-batches": BatchPlan(budget, "fp32", PAD),
-        DECODER: BatchPlan(budget, "fp32", PAD),
+        "padded, one batch": BatchPlan(None, "fp32"),
+        "padded, micro-batches": BatchPlan(budget, "fp32"),
+        DECODER: BatchPlan(budget, "fp32"),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
     held: dict[str, int] = dict.fromkeys(layouts, 0)

@@ -95,7 +95,7 @@ def measure(way: str, tokens: int, arguments: argparse.Namespace) -> dict:
     targets = torch.randint(0, arguments.words, (tokens,), generator=draws).to(device)
     scale = torch.randn(tokens, generator=draws).to(device) / tokens
     states, weight = (x.to(device).requires_grad_() for x in (states, weight))
-    head = SimpleNamespace(weight=weight, bias=None)
+    head = SimpleNamespace(weight=weight)
 
     def one_pass(states: torch.Tensor, targets: torch.Tensor, scale: torch.Tensor) -> None:
         if way == BY_CHUNK:

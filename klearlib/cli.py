@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import os
 import signal
 import sys
@@ -21,11 +22,6 @@ PROFILE = "mini"
 enough for verdicts. `smoke` only shows that everything runs."""
 
 _FAILING = ("strict", "surrogateescape")  # where a stream cannot hold all that is written
-_MENDS = {
-    "Symlink loop": "remove this link",  # of Path.resolve, before Python 3.13
-    "Could not determine home directory": "write the path without ~",  # of Path.expanduser
-}
-"""What pathlib raises as a RuntimeError, by how it begins."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,12 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     129 the terminal was closed, 131 Ctrl-\\.
     """
     came: list[int] = []
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it is closed (>&-), and the next file would have its place
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
-        elif getattr(getattr(sys, name), "errors", None) in _FAILING and mode == "w":
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) in _FAILING:
             with contextlib.suppress(AttributeError, ValueError):  # another's stream, or closed
-                getattr(sys, name).reconfigure(errors="backslashreplace")  # a latin-1 terminal
+                stream.reconfigure(errors="backslashreplace")  # a latin-1 terminal
 
     def stop(number: int, frame: object) -> None:
         came.append(number)
@@ -49,26 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with on_stop(stop):
-            code = _run_command(argv)
+            arguments = _parser().parse_args(argv)
+            code = arguments.command(arguments)
             sys.stdout.flush()  # here, where it is known what to do when nobody reads
             return code
+    except SystemExit as end:  # argparse: 2 for wrong usage, 0 after --help and --version
+        return end.code
     except KlearError as error:
         said, code = error, error.exit_code
     except KeyboardInterrupt:
         said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
-    except MemoryError:
-        said, code = "the memory is used up: split the input, or give more memory", 1
-    except RuntimeError as error:
-        mend = next((_MENDS[start] for start in _MENDS if str(error).startswith(start)), None)
-        if mend is None:
-            raise
-        said, code = f"{error}: {mend}", 1
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
             said, code = "stopped, as nobody reads its output", 141
             _let_go(sys.stdout)
-        elif error.filename is None and error.errno == errno.ENOENT:  # of os.getcwd
-            said, code = "the folder that it was started in is gone: change to another", 1
         elif error.filename is None and error.errno != errno.ENOSPC:
             raise
         else:
@@ -88,14 +76,6 @@ def _let_go(stream) -> None:
     """Have what is still to be written to a stream without a reader go nowhere."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _run_command(argv: Sequence[str] | None) -> int:
-    try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as stop:  # argparse: 2 for wrong usage, 0 after --help and --version
-        return stop.code
-    return arguments.command(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -187,9 +167,8 @@ def _doctor(_: argparse.Namespace) -> int:
     findings = diagnose()
     print("\n".join(map(str, findings)))
     ready = can_run_smoke(findings)
-    print(
-        "klear run --profile smoke can run" if ready else "install what is MISSING, then run again"
-    )
+    lacks = "install what is MISSING, then run again"
+    print("klear run --profile smoke can run" if ready else lacks)
     return 0 if ready else 1
 
 
@@ -220,25 +199,19 @@ def _workers(text: str) -> int | str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviations: an option of tomorrow would change their meaning."""
-
-    def __init__(self, **given):
-        super().__init__(**given, allow_abbrev=False)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="klear", description="The Klear-Reasoner paper, rerun.")
+    # No abbreviations: an option of tomorrow would change their meaning.
+    parser_of = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
+    parser = parser_of(prog="klear", description="The Klear-Reasoner paper, rerun.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(required=True, metavar="command", parser_class=parser_of)
+    of_profile = {"default": PROFILE, "help": f"folder in params/ (default: {PROFILE})"}
 
     run = commands.add_parser("run", help="run the notebooks of a profile that are not cached")
     plan = commands.add_parser("plan", help="say what run would do, and do nothing")
     for command, action in ((run, _run), (plan, _plan)):
         command.set_defaults(command=action)
-        command.add_argument(
-            "--profile", default=PROFILE, help=f"folder in params/ (default: {PROFILE})"
-        )
+        command.add_argument("--profile", **of_profile)
         command.add_argument(
             "--only",
             nargs="+",
@@ -250,9 +223,8 @@ def _parser() -> argparse.ArgumentParser:
             "--set",
             action="append",
             default=[],
-            metavar="[NN.]NAME=VALUE",
-            help="a parameter's value (YAML), for the chosen notebooks that have it, or for NN; "
-            "needs --out",
+            metavar="NAME=VALUE",
+            help="a parameter's value (YAML), for the chosen notebooks that have it; needs --out",
         )
         command.add_argument(
             "--out", metavar="DIR", help="the results folder of changed parameters: results/mine"
@@ -272,10 +244,8 @@ def _parser() -> argparse.ArgumentParser:
         )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
-
-    run.add_argument(
-        "--tensorboard", metavar="DIR", help="write the numbers for TensorBoard as well"
-    )
+    tensorboard = "write the numbers for TensorBoard as well"
+    run.add_argument("--tensorboard", metavar="DIR", help=tensorboard)
 
     show = commands.add_parser("show", help="what the policy of an RL run wrote")
     show.set_defaults(command=_show)
@@ -283,9 +253,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="rebuild the reports of a profile")
     report.set_defaults(command=_report)
-    report.add_argument(
-        "--profile", default=PROFILE, help=f"folder in params/ (default: {PROFILE})"
-    )
+    report.add_argument("--profile", **of_profile)
     report.add_argument(
         "--readme",
         metavar="FILE",

@@ -18,7 +18,9 @@ class KlearError(ValueError):
 
     def __init__(self, message: object):
         lines = printable(str(message), keep="\n\t").split("\n")
-        super().__init__("\n".join(map(_brief, lines)))
+        half = MAX_LINE // 2  # the name stands first, the fix last
+        short = (x if len(x) <= MAX_LINE else f"{x[:half]} [...] {x[-half:]}" for x in lines)
+        super().__init__("\n".join(short))
 
     def _render_traceback_(self) -> list[str]:
         # IPython's hook: the traceback of a user's mistake would only hide the line that mends it.
@@ -69,13 +71,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return f"there are: {', '.join(known)}" if known else "there are none"
-
-
-def _brief(line: str) -> str:
-    """The line without its middle where it is too long: the name stands first, the fix last."""
-    if len(line) <= MAX_LINE:
-        return line
-    return f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 2 :]}"
 
 
 def printable(text: str, *, keep: str = "") -> str:

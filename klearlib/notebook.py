@@ -72,7 +72,10 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """
     import pandas
 
-    filed = _filed(notebook, params)
+    filed = {}
+    if notebook in files_of(params.profile):
+        values = load_profile(params.profile, notebook)
+        filed = dataclasses.asdict(check_values(type(params), values, notebook))
     rows = []
     for field in shown_fields(type(params)):
         value, about = getattr(params, field.name), field.metadata
@@ -135,14 +138,6 @@ def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
         executed=[link(executed.name, executed)] if is_there else [],
         runs=[link(title, place / LOG) for title, place in runs if (place / LOG).is_file()],
     )
-
-
-def _filed(notebook: str, params) -> dict:
-    """The values of the file that this run's profile holds for the notebook, if it has one."""
-    if notebook not in files_of(params.profile):
-        return {}
-    values = load_profile(params.profile, notebook)
-    return dataclasses.asdict(check_values(type(params), values, notebook))
 
 
 def _meaning(about) -> str:

@@ -45,7 +45,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         printed = capsys.readouterr().out
         _, row, total, *notes = printed.splitlines()
         assert row.split()[:2] == ["05_clipping", "run"] and "0.08 M" in row
-        assert total.startswith("in all") and "min" in total
+        assert total.startswith("in all") and total.split()[2].isdecimal()
         assert notes[-1] == "Why: not run here yet (05)"
         assert "missing" not in printed and "GPU" not in printed and "H100" not in printed
     assert cli.main(["plan"]) == 0
@@ -60,12 +60,9 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["run", "--only", "06"], "klear: profile 'mini' has no notebook '06'; there are: 05"),
         (["run", "--only", "05,06"], "klear: profile 'mini' has no notebook '06'; there are: 05"),
         (["run", "--profil", "mini"], "unrecognized arguments: --profil mini"),
-        (
-            ["plan", "--set", "seed=[0]"],
-            "has no parameter 'seed'; did you mean 'seeds'",
-        ),
+        (["plan", "--set", "seed=[0]"], "has a parameter 'seed'; did you mean 'seeds'"),
         (["plan", "--set", "seeds"], "--set seeds: write NAME=VALUE"),
-        (["plan", "--set", "06.seeds=[0]"], "'06' is none of the chosen notebooks (05)"),
+        (["plan", "--set", "05.seeds=[0]"], "with --only for one notebook alone"),
         (["plan", "--set", "options.dual_clip=3"], "a mapping whole: options={dual_clip: 10.0}"),
         (["plan", "--set", "seeds=[0"], "--set seeds=[0: line 1: expected ','"),
         (["plan", "--set", "seeds=0"], "seeds must be a list of integers, got 0: write [0]"),
@@ -90,10 +87,10 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     calls = []
     monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
-    words += ["--set", "seeds=[0]", "--set", "05.num_steps=3", "--out", "results/mine"]
+    words += ["--set", "seeds=[0]", "--set", "num_steps=3", "--out", "results/mine"]
     assert cli.main(["run", *words]) == 7
     named = {"force": True, "keep_going": True, "workers": 3, "tensorboard": None}
-    named |= {"settings": ["seeds=[0]", "05.num_steps=3"], "out": "results/mine"}
+    named |= {"settings": ["seeds=[0]", "num_steps=3"], "out": "results/mine"}
     assert calls == [(("mini", ["5", "0"]), named)]
 
 
@@ -159,26 +156,13 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
 
 
-def test_a_working_folder_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.delenv("KLEAR_ROOT", raising=False)
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert cli.main(["status"]) == 1
-    said = "klear: the folder that it was started in is gone: change to another\n"
-    assert capsys.readouterr().err == said
-
-
-def test_an_output_that_is_closed_or_full_is_no_traceback():
-    command = f"{sys.executable} -m klearlib.cli status --profile smoke"
-    for where, code, said in ((">&-", 0, ""), ("> /dev/full", 1, "no space left for its output")):
-        if "full" in where and not Path("/dev/full").exists():
-            continue
-        done = subprocess.run(
-            ["sh", "-c", f"{command} {where}"], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
-        )
-        assert done.returncode == code and said in done.stderr
-        assert done.stderr.count("\n") == bool(said)
+def test_a_full_disk_is_no_traceback():
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    command = f"{sys.executable} -m klearlib.cli status --profile smoke > /dev/full"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert done.returncode == 1 and "no space left for its output" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
@@ -196,21 +180,19 @@ def test_doctor_finds_this_machine_fit(project, capsys):
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "MISSING" not in printed
-    for name in ("Python", "torch", "GPU", "vllm", "memory", "disk", "profile mini"):
+    for name in ("Python", "torch", "GPU", "vllm", "profile mini"):
         assert name in printed
 
 
 def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
     monkeypatch.setattr(doctor, "needed", lambda: ["torch", "klear-nothing"])
-    monkeypatch.setattr(doctor, "NEEDED_DISK_GB", 1e9)
     (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     missing = [line for line in lines if line.startswith("MISSING")]
-    assert len(missing) == 3
+    assert len(missing) == 2
     assert "klear-nothing      not installed; pip install -e ." in missing[0]
-    assert "free at least" in missing[1]
-    assert "did you mean 'num_steps'?" in missing[2]
+    assert "did you mean 'num_steps'?" in missing[1]
 
 
 def test_a_lack_of_another_profile_does_not_stop_smoke(project, capsys):
@@ -249,21 +231,6 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert "    a broken: " in told and "b partial 12/30" in told
 
 
-def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
-    (project / "results").mkdir()
-    loop = project / "results" / "loop"
-    loop.symlink_to(loop)
-    assert cli.main(["run", "--out", str(loop)]) in (1, 2)
-    said = capsys.readouterr().err
-    assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
-
-
-def test_a_home_that_is_not_there_is_one_line(project, capsys):
-    where = "~nobody-here/x.jsonl"
-    assert cli.main(["evaluate", "--responses", where, "--benchmark", where]) == 1
-    assert capsys.readouterr().err.endswith(": write the path without ~\n")
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -294,15 +261,6 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
-
-
-def test_no_memory_is_one_line(monkeypatch, capsys):
-    def use_up(profile):
-        raise MemoryError
-
-    monkeypatch.setattr("klearlib.suite.status.describe_status", use_up)
-    assert cli.main(["status"]) == 1
-    assert capsys.readouterr().err.startswith("klear: the memory is used up: ")
 
 
 def test_a_terminal_that_lacks_a_letter_shows_its_number(monkeypatch):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.select import EXAMPLES
 from klearlib.data.tables import SampleWriter, read_samples
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import KlearError
 from klearlib.run.files import read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
@@ -23,12 +23,8 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     its old order (SFT shuffles), and card.json: counts for each input and source, which add up;
     licences and hashes.
 
-    Raises:
-        KlearError: no inputs, or a problem that two inputs have: its responses would count twice.
-        MissingAsset: an input without examples.
+    Raises KlearError for a problem that two inputs have: its responses would count twice.
     """
-    if not inputs:
-        raise KlearError("nothing to combine: give at least one selection as input")
     files = {name: inputs[name] / EXAMPLES for name in sorted(inputs)}
     counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
@@ -36,8 +32,6 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     owner: dict[str, str] = {}
     with SampleWriter(folder.path / EXAMPLES) as table:
         for name, file in files.items():
-            if not file.is_file():
-                raise MissingAsset(f"no examples at {file}: run the selection that makes them")
             for sample in read_samples(file):
                 first = owner.setdefault(sample.problem_id, name)
                 if first != name:

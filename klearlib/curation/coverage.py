@@ -4,20 +4,16 @@ which brings the pools of its data ablations to one size by it; Sener and Savare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 
 import numpy as np
 
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import KlearError
 
 _FEWEST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
 _CANDIDATES_PER_PICK = 4  # of the round before
 _BLOCK_VALUES = 2**22  # 16 MB of products, read back from the cache
 _DEVICE_BLOCK_VALUES = 2**27
-_ROWS_AT_ONCE = 4096  # rows that are looked at, or made ready, together
-_LARGEST = 1e150  # squares of larger numbers leave float64
 
 
 def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = None) -> np.ndarray:
@@ -46,59 +42,20 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
         embeddings: [N, D], real and finite, of any numeric type that float64 holds.
         k: in [1, N].
         first: the point to start from, in [0, N).
-        device: None for numpy, or a device of torch, as ``"cuda"``, for the products.
+        device: None for numpy, or a device of torch, as ``"cuda"``, for the products; leave TF32
+            off, which rounds them to 10 bits.
 
     Returns:
         k different indices, int64 [k], `first` at the front. The same arguments give the same
         result on the same machine with the same number of threads.
 
     Raises:
-        KlearError: `embeddings` is no matrix of finite numbers, is empty or too large to square, or
-            `k` or `first` is out of range.
-        MissingAsset: this machine does not have `device`.
+        KlearError: `embeddings` is no matrix of finite numbers, or `k` or `first` is out of range.
 
     >>> k_center_greedy([[0, 0], [0, 1], [4, 0], [0, 3], [4, 0]], k=4).tolist()
     [0, 2, 3, 1]
     """
-    values = _read_matrix(embeddings)
-    for name, value, lowest, highest in (
-        ("k", k, 1, len(values)),
-        ("first", first, 0, len(values) - 1),
-    ):
-        if not isinstance(value, int | np.integer) or not lowest <= value <= highest:
-            raise KlearError(
-                f"{name} must be a whole number in [{lowest}, {highest}] for these points, got "
-                f"{value!r}"
-            )
-    kept = _one_of_each(values, first)
-    copies = np.setdiff1d(np.arange(len(values)), kept)
-    values = values[kept] if len(copies) else values
-    size = min(k, len(kept))
-    start = int(np.flatnonzero(kept == first)[0])
-    chosen: list[int] = []
-    is_whole = all(np.array_equal(block, np.rint(block)) for block in _blocks(values))
-    middle = values.mean(axis=0, dtype=np.float64)
-    middle = np.rint(middle) if is_whole else middle
-    reach = np.maximum(values.max(axis=0) - middle, middle - values.min(axis=0))
-    if is_whole:  # each product, sum and half square is exact: 24 bits hold 4 times the largest
-        kinds = [np.float32 if (reach**2).sum() <= 2.0**22 else np.float64]
-    else:
-        kinds = [np.float32, np.float64] if values.dtype.itemsize <= 4 else [np.float64]
-    with _exact_products(device):
-        for kind in kinds:
-            if len(chosen) < size:  # from the start: no pick is owed to the shorter type
-                points = _widened(values, middle, float(reach.max()), kind)
-                products = _Products(points, device)
-                least = 0 if kind is kinds[-1] else _least_told_apart(products)
-                chosen = _greedy(products, size, start, least)
-    return np.concatenate([kept[chosen], copies[: k - size]])
-
-
-def _read_matrix(embeddings) -> np.ndarray:
-    try:
-        values = np.asarray(embeddings)
-    except (TypeError, ValueError) as error:  # rows of unequal length; a tensor on a GPU
-        raise KlearError(f"embeddings must be a matrix [N, D] of numbers: {error}") from error
+    values = np.asarray(embeddings)
     if values.dtype.kind not in "biuf" or values.ndim != 2 or 0 in values.shape:
         raise KlearError(
             "embeddings must be real numbers [N, D] with N, D >= 1, "
@@ -110,10 +67,31 @@ def _read_matrix(embeddings) -> np.ndarray:
             f"{(~finite).sum()} rows of embeddings hold NaN or inf, the first is row "
             f"{finite.argmin()}: drop or correct them"
         )
+    if not 1 <= k <= len(values):
+        raise KlearError(f"k must be in [1, {len(values)}] for these points, got {k!r}")
+    if not 0 <= first < len(values):
+        raise KlearError(f"first must be in [0, {len(values) - 1}] for these points, got {first!r}")
     values = values.astype(np.float64) if values.dtype.itemsize >= 8 else values
-    if max(float(values.max()), -float(values.min())) > _LARGEST:
-        raise KlearError(f"embeddings must not exceed {_LARGEST:g}: scale them down")
-    return values
+    kept = _one_of_each(values, first)
+    copies = np.setdiff1d(np.arange(len(values)), kept)
+    values = values[kept] if len(copies) else values
+    size = min(k, len(kept))
+    start = int(np.flatnonzero(kept == first)[0])
+    is_whole = np.array_equal(values, np.rint(values))
+    middle = values.mean(axis=0, dtype=np.float64)
+    middle = np.rint(middle) if is_whole else middle
+    reach = np.maximum(values.max(axis=0) - middle, middle - values.min(axis=0))
+    if is_whole:  # each product, sum and half square is exact: 24 bits hold 4 times the largest
+        kinds = [np.float32 if (reach**2).sum() <= 2.0**22 else np.float64]
+    else:
+        kinds = [np.float32, np.float64] if values.dtype.itemsize <= 4 else [np.float64]
+    chosen: list[int] = []
+    for kind in kinds:
+        if len(chosen) < size:  # from the start: no pick is owed to the shorter type
+            products = _Products(_widened(values, middle, float(reach.max()), kind), device)
+            least = 0 if kind is kinds[-1] else _least_told_apart(products)
+            chosen = _greedy(products, size, start, least)
+    return np.concatenate([kept[chosen], copies[: k - size]])
 
 
 def _one_of_each(values: np.ndarray, first: int) -> np.ndarray:
@@ -126,11 +104,6 @@ def _one_of_each(values: np.ndarray, first: int) -> np.ndarray:
     return np.sort(np.fromiter(places.values(), np.int64, len(places)))
 
 
-def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(values), _ROWS_AT_ONCE):
-        yield values[start : start + _ROWS_AT_ONCE]
-
-
 def _widened(values: np.ndarray, middle: np.ndarray, reach: float, kind: type) -> np.ndarray:
     """[N, D + 1] of type `kind`: the points less their middle and a column of ones.
 
@@ -138,11 +111,10 @@ def _widened(values: np.ndarray, middle: np.ndarray, reach: float, kind: type) -
     point reaches 1 and squares of float32 neither overflow nor vanish.
     """
     found = np.ones((len(values), values.shape[1] + 1), kind)
-    scale = 2.0 ** min(-int(np.frexp(reach)[1]), 1000)
-    end = 0
-    for block in _blocks(values):
-        start, end = end, end + len(block)
-        found[start:end, :-1] = (block - middle) * scale
+    scale = np.float64(2.0 ** min(-int(np.frexp(reach)[1]), 1000))
+    points = found[:, :-1]
+    np.subtract(values, middle, out=points, casting="same_kind")
+    np.multiply(points, scale, out=points, casting="same_kind")
     return found
 
 
@@ -252,26 +224,3 @@ class _Products:
         found += squares
         found += squares[:, None]
         return np.maximum(found, 0, out=found)
-
-
-@contextmanager
-def _exact_products(device: str | None) -> Iterator[None]:
-    """TF32 and autocast would round products to 10 bits or fewer."""
-    if device is None:
-        yield
-        return
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise MissingAsset(
-            f"device {device!r} is not here ({str(error).splitlines()[0]}); give device=None"
-        ) from error
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.no_grad(), torch.autocast(torch.device(device).type, enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from hashlib import sha256
+from dataclasses import asdict
+from hashlib import blake2b, sha256
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.keep import FILES, PROBLEMS, Pass, text_hash, writer_of
-from klearlib.curation.overlap import OverlapIndex, Removal
-from klearlib.curation.overlap_words import known_templates
+from klearlib.curation.funnel import funnel
+from klearlib.curation.normalise import duplicate_digest
+from klearlib.curation.overlap import OverlapIndex, Removal, known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.lines import LineWriter
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
+from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import KlearError, MissingAsset, Stopped
 from klearlib.records import SourceRow
 from klearlib.run.files import sha256_file, write_json
@@ -23,6 +27,13 @@ from klearlib.run.files import sha256_file, write_json
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
+STAGES = ("adapter", "duplicates", "overlap", "gold", "tests")
+PROBLEMS, RESPONSES, REJECTS, REMOVALS = FILES = (
+    "problems.jsonl",
+    "responses.parquet",
+    "rejects.jsonl",
+    "removals.jsonl",
+)
 _LOOK_EVERY = 1000  # rows between two looks at a stop that was asked for
 
 
@@ -46,7 +57,7 @@ def curate(
     A row of a source is rejected by the first of these that has a reason:
 
     1. adapter: it gives no problem, see `sources.read_source`;
-    2. duplicates (``duplicate``): a problem with the same `duplicates.duplicate_key` is kept
+    2. duplicates (``duplicate``): a problem with the same `normalise.duplicate_key` is kept
        already, and its prompt shares nothing with a benchmark;
     3. overlap (``overlap``): its prompt does, see `overlap.OverlapIndex`;
     4. gold (``no_gold``, where `need_gold`): neither an answer nor tests;
@@ -69,8 +80,8 @@ def curate(
         benchmarks: each ``{"name": ..., "location": ...}``, ``"input"`` as above: one of
             `benchmarks.SIZES` or, under any other name, a file of problems.
         ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
-        templates: texts that are cut out of items and prompts, besides
-            `overlap_words.known_templates` of the mode.
+        templates: texts that are cut out of items and prompts, besides `overlap.known_templates` of
+            the mode.
         merge_responses: whose duplicates give their responses to the problem that is kept:
             ``source``, rows of its source; ``all``; ``none``. A response that it has already,
             character by character, is not taken again.
@@ -91,7 +102,6 @@ def curate(
         "min_tests": min_tests,
         "merge_responses": merge_responses,
     }
-    _check_names([benchmark["name"] for benchmark in benchmarks], "benchmark: name it once")
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -99,16 +109,26 @@ def curate(
         templates=[*templates, *known_templates(ngram_mode)],
         stop_more_than=stop_more_than,
     )
-    readers = [_reader(item, inputs) for item in sources]
-    _check_names([reader.name for reader in readers], "source: give an alias")
+    readers = {}
+    for item in sources:
+        reader = _reader(item, inputs)
+        if reader.name in readers:
+            raise KlearError(f"{reader.name!r} comes twice as source: give an alias")
+        readers[reader.name] = reader
     with ExitStack() as stack:
-        files = {name: stack.enter_context(writer_of(folder.path / name)) for name in FILES}
-        kept = Pass(
-            files, need_gold=need_gold, min_tests=min_tests, merge_responses=merge_responses
-        )
-        for done, reader in enumerate(readers):
-            examined = _examined(reader, index, workers, kept.clean)
-            for number, (row, removal) in enumerate(examined):
+        files = {
+            name: stack.enter_context(
+                (SampleWriter if name == RESPONSES else LineWriter)(folder.path / name)
+            )
+            for name in FILES
+        }
+        kept = _Pass(files, need_gold, min_tests, merge_responses)
+        for done, reader in enumerate(readers.values()):
+            rows, copies = tee(reader.account())
+            prompts = ("" if isinstance(row, Reject) else row.problem.prompt for row in copies)
+            removals = index.stream(prompts, workers=workers)
+            # Removals first: they draw the rows that the other copy then gives again.
+            for number, (removal, row) in enumerate(zip(removals, rows, strict=False)):
                 kept.take(number, row, removal)
                 if number % _LOOK_EVERY == 0:
                     folder.progress(done, len(readers), f"{reader.name}: {number} rows")
@@ -121,38 +141,130 @@ def curate(
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}
     card["overlap"]["num_stopped"] = index.num_stopped
     card["parameters"] = parameters
-    names = [reader.name for reader in readers]
     card["inputs"] = {
         "sources": {
-            name: sha256_location(_location(item, inputs))
-            for name, item in zip(names, sources, strict=True)
+            name: _sha256_location(_location(item, inputs))
+            for name, item in zip(readers, sources, strict=True)
         },
-        "benchmarks": {b["name"]: sha256_location(_location(b, inputs)) for b in benchmarks},
+        "benchmarks": {b["name"]: _sha256_location(_location(b, inputs)) for b in benchmarks},
     }
     card["outputs"] = {name: sha256_file(folder.path / name) for name in FILES}
     write_json(folder.path / "card.json", card)
 
 
-def _examined(
-    reader: SourceReader, index: OverlapIndex, workers: int, clean: set[int]
-) -> Iterator[tuple[SourceRow | Reject, Removal | None]]:
-    """All rows of a source in order, usable ones with what they share with a benchmark."""
-    waiting: deque[SourceRow | Reject] = deque()
+class _Pass:
+    """What one pass over the sources has seen, written and counted."""
 
-    def prompts() -> Iterator[str]:
-        for row in reader.account():
-            waiting.append(row)
-            # Each row has its place in the search, so that few wait; most duplicates are copies of
-            # a prompt that was searched already, and have nothing to search.
-            is_known = isinstance(row, Reject) or text_hash(row.problem.prompt) in clean
-            yield "" if is_known else row.problem.prompt
+    def __init__(
+        self, files: dict[str, LineWriter], need_gold: bool, min_tests: int, merge_responses: str
+    ):
+        self._files = files
+        self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
+        self._kept: dict[bytes, tuple[str, str]] = {}  # duplicate digest -> id and source
+        self._seen: set[bytes] = set()  # hashes of the responses
+        self._fates: Counter[tuple[str, str, str]] = Counter()  # rows by source, stage, reason
+        self._responses: dict[str, Counter] = {}  # of each source by fate
+        self._removed: dict[str, Counter] = {}  # of each benchmark
+        self._licences: dict[str, Counter] = {}  # of each source's kept rows
 
-    for removal in index.stream(prompts(), workers=workers):
-        yield waiting.popleft(), removal
-    assert not waiting
+    def take(self, number: int, row: SourceRow | Reject, removal: Removal | None) -> None:
+        """Keep or reject the row of this number in its source."""
+        if isinstance(row, Reject):
+            self._reject("adapter", row)
+            return
+        problem, source = row.problem, row.problem.source
+        key = duplicate_digest(problem.prompt)
+        fault = self._fault(row, key, removal)
+        if fault is None:
+            self._fates[source, "", ""] += 1
+            self._kept[key] = (problem.id, source)
+            self._licences.setdefault(source, Counter())[row.licence] += 1
+            self._files[PROBLEMS].add(asdict(problem))
+            self._add_responses(row, problem.id, "num_kept")
+            return
+        stage, reason, detail = fault
+        if removal is not None:
+            counts = self._removed.setdefault(removal.benchmark, Counter())
+            counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
+            place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
+            self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
+        first_id, first_source = self._kept.get(key, ("", ""))
+        merges = self._merges == "all" or (self._merges == "source" and first_source == source)
+        is_merged = stage == "duplicates" and merges
+        self._add_responses(row, first_id, "num_merged" if is_merged else "num_rejected")
+        self._reject(stage, Reject(source, number, problem.id, reason, detail))
+
+    def _fault(
+        self, row: SourceRow, key: bytes, removal: Removal | None
+    ) -> tuple[str, str, str] | None:
+        """The stage that takes a row away, its reason and one line of detail."""
+        num_tests = len(row.problem.tests)
+        if removal is not None:
+            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
+            return "overlap", "overlap", detail
+        if key in self._kept:
+            return "duplicates", "duplicate", f"of {self._kept[key][0]}"
+        if self._need_gold and not num_tests and row.problem.answer is None:
+            return "gold", "no_gold", "neither an answer nor tests"
+        if 0 < num_tests < self._min_tests:
+            return "tests", "few_tests", f"{num_tests} tests"
+        return None
+
+    def _reject(self, stage: str, reject: Reject) -> None:
+        self._fates[reject.source, stage, reject.reason] += 1
+        self._files[REJECTS].add(asdict(reject))
+
+    def _add_responses(self, row: SourceRow, problem_id: str, fate: str) -> None:
+        source = row.problem.source
+        counts = self._responses.setdefault(source, Counter())
+        for response in row.responses:
+            # 64 bits: among ten million texts two meet by chance in one of 370,000 runs.
+            name = blake2b(f"{problem_id}\0{response.text}".encode(), digest_size=8).digest()
+            is_new = fate == "num_rejected" or name not in self._seen
+            counts[fate if is_new else "num_repeated"] += 1
+            if fate == "num_rejected" or not is_new:
+                continue
+            self._seen.add(name)
+            sample = Sample(
+                problem_id=problem_id,
+                prompt=row.problem.prompt,
+                response=response.text,
+                source=source,
+                teacher=response.teacher,
+                is_correct=response.is_correct,
+                labelled_by=response.labelled_by,
+            )
+            self._files[RESPONSES].add(sample)
+
+    def card(self, readers: Mapping[str, SourceReader]) -> dict:
+        """The counts; what the readers, this pass and the files counted must agree."""
+        card = funnel(self._fates, STAGES, readers)
+        responses = {}
+        for name, reader in readers.items():
+            assert card["sources"][name]["num_read"] == reader.num_read
+            counts = self._responses.get(name, Counter())
+            fates = ("num_kept", "num_merged", "num_repeated", "num_rejected")
+            responses[name] = {fate: counts[fate] for fate in fates}
+            responses[name] |= {"num_given": counts.total(), "dropped": dict(reader.num_dropped)}
+        removed = {name: dict(counts) for name, counts in self._removed.items()}
+        totals = {
+            word: sum(counts[word] for counts in removed.values())
+            for word in ("num_removed", "num_boilerplate")
+        }
+        assert {name: file.num_rows for name, file in self._files.items()} == {
+            PROBLEMS: card["num_kept"],
+            RESPONSES: sum(row["num_kept"] + row["num_merged"] for row in responses.values()),
+            REJECTS: card["num_rejected"],
+            REMOVALS: totals["num_removed"],
+        }
+        return card | {
+            "responses": responses,
+            "overlap": totals | {"benchmarks": removed},
+            "licences": {name: dict(counts) for name, counts in self._licences.items()},
+        }
 
 
-def sha256_location(place: Path | None) -> str | None:
+def _sha256_location(place: Path | None) -> str | None:
     """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub.
     MissingAsset where nothing is there."""
     if place is None:
@@ -168,15 +280,10 @@ def sha256_location(place: Path | None) -> str | None:
 
 def _reader(item: dict, inputs: Mapping[str, Path]) -> SourceReader:
     options = {key: item[key] for key in item.keys() - {"name", "location", "input"}}
-    if "questions" in options:
-        options["questions"] = {
-            key: _location(item | {"location": place}, inputs)
-            for key, place in options["questions"].items()
-        }
     return read_source(item["name"], _location(item, inputs), **options)
 
 
-def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> list[tuple[str, str]]:
+def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
     place = _location(item, inputs)
     if item["name"] in SIZES:
         problems = read_benchmark(item["name"], place).problems
@@ -186,7 +293,7 @@ def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> list[tuple[str, 
         )
     else:
         problems = iter_problems(place)
-    return [(problem.id, problem.prompt) for problem in problems]
+    return ((problem.id, problem.prompt) for problem in problems)
 
 
 def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
@@ -196,8 +303,3 @@ def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
     if item["input"] not in inputs:
         raise KlearError(f"{item['name']}: no input {item['input']!r}; inputs: {', '.join(inputs)}")
     return inputs[item["input"]] / (place or "")
-
-
-def _check_names(names: list[str], fix: str) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise KlearError(f"{twice[0]!r} comes twice as {fix}")

@@ -3,19 +3,17 @@ measures distances between, and words see that two problems are worded alike."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.normalise import printed, words
 from klearlib.errors import KlearError
-
-_TEXTS_AT_ONCE = 4096
 
 
 def hashed_tfidf(
@@ -33,8 +31,8 @@ def hashed_tfidf(
     squared distance is 2 - 2 cos.
 
     Args:
-        texts: N >= 1 texts, read twice and never held: a list, or an object that can be iterated
-            again. Memory is the result and the signs, 4 dim (N + num_buckets) bytes.
+        texts: N >= 1 texts, of which none is held. Memory is the result, the signs, and 16 bytes
+            for each different word of each text.
         dim: >= 1.
         seed: >= 0, of the signs.
         num_buckets: words that share one count as one word.
@@ -47,48 +45,33 @@ def hashed_tfidf(
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)
     ([1.0, 1.0], True)
     """
-    if isinstance(texts, str | Iterator):
-        raise KlearError(
-            f"texts are read twice: give a list of strings, got {type(texts).__name__}"
-        )
-    num_texts, texts_with = 0, np.zeros(num_buckets, np.int64)
-    for counts in _bucket_counts(texts, num_buckets):
-        num_texts += counts.shape[0]
-        texts_with += np.bincount(counts.indices, minlength=num_buckets)
-    if num_texts == 0:
+    counts = _bucket_counts(texts, num_buckets)
+    num_texts = counts.shape[0]
+    if not num_texts:
         raise KlearError("texts must hold at least one text, got none")
+    texts_with = np.bincount(counts.indices, minlength=num_buckets)
     rarity = (1 + np.log((1 + num_texts) / (1 + texts_with))).astype(np.float32)
     drawn = np.random.default_rng(seed).integers(0, 2, (num_buckets, dim), dtype=np.int8)
-    signs = (2 * drawn - 1).astype(np.float32)
-    rows = np.empty((num_texts, dim), np.float32)
-    end = 0
-    for counts in _bucket_counts(texts, num_buckets):
-        start, end = end, end + counts.shape[0]
-        if end <= num_texts:
-            weights = (1 + np.log(counts.data)) * rarity[counts.indices]
-            counts.data = weights.astype(np.float32)
-            rows[start:end] = counts @ signs
-    if end != num_texts:
-        raise KlearError(f"texts gave {num_texts} texts, then {end}: they must stay the same")
+    weights = (1 + np.log(counts.data)) * rarity[counts.indices]
+    counts.data = weights.astype(np.float32)
+    rows = counts @ (2 * drawn - 1).astype(np.float32)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, lengths, out=rows, where=lengths > 0)
 
 
-def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array]:
-    """How often each bucket occurs in each text, some thousand texts at a time: [n, buckets]."""
+def _bucket_counts(texts: Iterable[str], num_buckets: int) -> csr_array:
+    """How often each bucket occurs in each text: [N, num_buckets]."""
 
     @lru_cache(maxsize=2**17)  # of all words, few make up most of a text
     def bucket(word: str) -> int:
         return crc32(word.encode(errors="surrogatepass")) % num_buckets
 
-    for some in chunks(texts, _TEXTS_AT_ONCE):
-        ends, columns, values = [0], [], []
-        for text in some:
-            counts = Counter(map(bucket, words(printed(text))))
-            columns += counts.keys()
-            values += counts.values()
-            ends.append(len(columns))
-        parts = (np.array(values, float), np.array(columns, np.int32), ends)
-        found = csr_array(parts, shape=(len(some), num_buckets))
-        found.sort_indices()  # the same words in another order give the same sum, bit for bit
-        yield found
+    ends, columns, values = array("q", [0]), array("i"), array("i")
+    for text in texts:
+        counts = Counter(map(bucket, words(printed(text))))
+        columns.extend(counts.keys())
+        values.extend(counts.values())
+        ends.append(len(columns))
+    found = csr_array(tuple(map(np.asarray, (values, columns, ends))), (len(ends) - 1, num_buckets))
+    found.sort_indices()  # the same words in another order give the same sum, bit for bit
+    return found

@@ -43,27 +43,27 @@ def judge_samples(
     its teacher did, or in a solution by hand, is judged by what stands after the last closing tag,
     or by all of it. What its budget was nobody knows, so none is ``truncated``.
 
-    Args:
-        problems: by id.
-        test_timeout_s, test_memory_mb: limits of one test of a program.
-
-    Raises:
-        KlearError: a sample whose problem is not there.
+    problems: by id; KlearError for a sample whose problem is not there. test_timeout_s,
+    test_memory_mb: limits of one test of a program.
     """
+    if unknown := {sample.problem_id for sample in samples} - problems.keys():
+        raise KlearError(
+            f"a response without a label is to problem {min(unknown)!r}, which is not in the "
+            "problem file: give the problems that the responses belong to"
+        )
     found: list[Verdict | None] = [None] * len(samples)
-    asked = [_problem(sample.problem_id, problems) for sample in samples]
     for require_think in (True, False):
-        places = [
-            place
-            for place, (sample, problem) in enumerate(zip(samples, asked, strict=True))
-            if (THINK_OPEN in sample.response) is require_think
-            and (problem.tests or problem.answer is not None)
-        ]
+        places = {
+            place: problem
+            for place, sample in enumerate(samples)
+            if ((problem := problems[sample.problem_id]).tests or problem.answer is not None)
+            and (THINK_OPEN in sample.response) is require_think
+        }
         judged = judge_responses(
-            [asked[place] for place in places],
+            list(places.values()),
             [
-                [Response(s.problem_id, "", (), (), (), s.response, truncated=False)]
-                for s in (samples[place] for place in places)
+                [Response(problem.id, "", (), (), (), samples[place].response, truncated=False)]
+                for place, problem in places.items()
             ],
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
@@ -72,13 +72,3 @@ def judge_samples(
         for place, (verdict,) in zip(places, judged, strict=True):
             found[place] = verdict
     return found
-
-
-def _problem(name: str, problems: Mapping[str, Problem]) -> Problem:
-    try:
-        return problems[name]
-    except KeyError:
-        raise KlearError(
-            f"a response without a label is to problem {name!r}, which is not in the problem file: "
-            "give the problems that the responses belong to"
-        ) from None

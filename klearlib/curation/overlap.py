@@ -3,26 +3,61 @@
 The paper says "9-gram overlap" and no more. Here words are those of `normalise`, instructions
 around a problem are cut out of both sides, and any shared n-gram removes a prompt. So does being
 equal to a benchmark item, which finds those of fewer than n words too; in these the signs count
-(`signs`), so that "What is a - b?" is not "What is a + b?".
+(`normalise.signed`), so that "What is a - b?" is not "What is a + b?".
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
+from threading import Thread
 
 import numpy as np
 
-from klearlib.curation.chunks import chunks
-from klearlib.curation.duplicates import deduplicate, texts_of
-from klearlib.curation.overlap_words import Reader, Reading, known_templates
-from klearlib.curation.overlap_worker import results_in_order
+from klearlib.curation.normalise import deduplicate, is_word, printed, signed, texts_of, words
+from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
 
-__all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate"]
+__all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate", "known_templates"]
 
+MODES = ("words", "whitespace")
 _BATCH = 2048  # prompts that a process gets at a time
+
+INSTRUCTIONS = (
+    r"Please reason step by step, and put your final answer within \boxed{}.",
+    r"Let's think step by step and output the final answer within \boxed{}.",
+    r"Let's think step by step, and put your final answer within \boxed{}.",
+    r"Return your final response within \boxed{}.",
+    r"Present the answer in LaTeX format: \boxed{Your answer}",
+    "Solve the following math problem step by step. The last line of your response should be of "
+    "the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.",
+    'Remember to put your answer on its own line after "Answer:".',
+    "You will be given a question (problem specification) and will generate a correct Python "
+    "program that matches the specification and passes all tests.",
+    "You will use the following starter code to write the solution to the problem and enclose your "
+    "code within delimiters.",
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly "
+    "test on the sample inputs). Enclose your code within delimiters as follows.",
+    "Ensure that when the python program runs, it reads the inputs, runs the algorithm and writes "
+    "output to STDOUT.",
+    "Generate an executable Python function generated from the given prompt. The function should "
+    "take stdin as input and print the output. Simply call the function after the definition.",
+    "Generate an executable Python function generated from the given prompt. Return the function "
+    "body without invoking it at the final solution.",
+)
+"""Instructions of Qwen, DAPO, DeepScaleR, LiveCodeBench and OpenThoughts."""
+
+
+def known_templates(mode: str) -> tuple[str, ...]:
+    """The texts around problems that no benchmark is recognised by: what the readers of code
+    problems write under them (`data.code.REQUESTS`) and, in mode ``words``, `INSTRUCTIONS`."""
+    return REQUESTS if mode == "whitespace" else REQUESTS + INSTRUCTIONS
 
 
 @dataclass(frozen=True)
@@ -51,8 +86,8 @@ class OverlapIndex:
         n: words of an n-gram, at least 1.
         mode: ``words`` is the rule of this module. ``whitespace`` is that of open-r1: lower case,
             words between blanks, no equality of short texts, no instructions cut out.
-        templates: texts that are cut out of items and prompts before the search. None:
-            `overlap_words.known_templates` of the mode.
+        templates: texts that are cut out of items and prompts before the search: what stands before
+            and behind one are two parts, across which there is no n-gram. None: `known_templates`.
         stop_more_than: n-grams that more than so many items hold remove nothing; None stops none.
             An item of which no n-gram is left still removes a prompt of equal words.
 
@@ -83,37 +118,55 @@ class OverlapIndex:
         templates: Sequence[str] | None = None,
         stop_more_than: int | None = None,
     ) -> None:
-        self._n = _count("n", n)
-        templates = known_templates(mode) if templates is None else templates
-        self._reader = Reader(mode=mode, templates=templates)
-        self._signed_below = n if mode == "words" else 0
+        if type(n) is not int or n < 1:
+            raise KlearError(f"n must be a whole number from 1, got {n!r}")
+        if mode not in MODES:
+            raise KlearError(f"mode must be {' or '.join(MODES)}, got {mode!r}")
+        self._n, self._mode = n, mode
+        templates = (
+            known_templates(mode) if templates is None else [*texts_of(templates, "templates")]
+        )
+        cut = {tuple(self._words(template)) for template in templates} - {()}
+        self._template = _pattern(cut, between=" ")
+        # A text without any of these words holds no template: most need no search.
+        self._longest_words = {max(found, key=len) for found in cut}
+        # The same in texts with signs, some of which may stand inside.
+        cut = {tuple(filter(is_word, signed(template).split())) for template in templates} - {()}
+        self._signed_template = _pattern(cut, between=r" (?:[^\w\s] )*")
+
         self._items: list[tuple[str, str]] = []  # benchmark and id of each different item
         self._equal: dict[str, Removal] = {}
         numbers: dict[str, int] = {}  # of the items, by their words
         holders: dict[str, set[int]] = {}  # n-gram -> the items that hold it
-        for name, text in _items_of(benchmarks):
-            readings = self._reader.read(text)
-            wholes = self._wholes(text, readings)
-            number = numbers.setdefault(wholes[0] if wholes else "", len(self._items))
-            if number == len(self._items):
-                self._items.append(name)
-            for ngram in chain.from_iterable(map(self._ngrams, chain.from_iterable(readings))):
-                holders.setdefault(ngram, set()).add(number)
-            for whole in wholes if mode == "words" else ():
-                self._equal.setdefault(whole, Removal(*self._items[number], whole, 1, False))
-        self._num_holders = {ngram: len(items) for ngram, items in holders.items()}
-        self._first_holder = {ngram: min(items) for ngram, items in holders.items()}
-        if stop_more_than is not None:
-            for ngram, _ in self.common_ngrams(more_than=stop_more_than):
-                del self._first_holder[ngram]
-        self.num_items, self.num_ngrams = len(self._items), len(self._first_holder)
+        for benchmark, items in benchmarks.items():
+            if not (items := list(items)):
+                raise KlearError(f"benchmark {benchmark!r} has no items: load it before the search")
+            for item_id, text in items:
+                parts = self._parts(text)
+                whole = self._whole(text, parts)
+                number = numbers.setdefault(whole, len(self._items))
+                if number == len(self._items):
+                    self._items.append((benchmark, item_id))
+                for found in parts:
+                    for start in range(len(found) - n + 1):
+                        holders.setdefault(" ".join(found[start : start + n]), set()).add(number)
+                if whole and mode == "words":
+                    removal = Removal(*self._items[number], whole, 1, False)
+                    self._equal.setdefault(whole, removal)
+        # n-gram -> the first item that holds it, and how many do
+        self._ngrams = {
+            ngram: (min(numbers), len(numbers))
+            for ngram, numbers in holders.items()
+            if stop_more_than is None or len(numbers) <= stop_more_than
+        }
+        self.num_items, self.num_ngrams = len(self._items), len(self._ngrams)
         self.num_stopped = len(holders) - self.num_ngrams
         # Longer pieces are rarer, shorter ones let more words be passed over: for n = 9 pieces of
         # 3, 4 and 5 words take the same time within a tenth.
         self._piece_size = size = max(1, n // 2)
         self._pieces = {
-            " ".join(words[i : i + size])
-            for words in map(str.split, self._first_holder)
+            " ".join(found[i : i + size])
+            for found in map(str.split, self._ngrams)
             for i in range(n - size + 1)
         }
 
@@ -124,66 +177,68 @@ class OverlapIndex:
     def stream(self, prompts: Iterable[str], *, workers: int = 1) -> Iterator[Removal | None]:
         """The same, one at a time and in order, for prompts that need not fit into memory.
 
-        Args:
-            workers: processes; 1 is this one. They are started for this call, each with a copy of
-                the index, and end with it, so give them many prompts. The removals are the same
-                for any number. Where `prompts` fails or holds what is no text, several processes
-                have read ahead, and fewer removals come before the error than of one.
-
-        Raises:
-            KlearError: a prompt that is no text, a bad `workers`, a process that was killed.
+        workers: processes; 1 is this one. Others are started for this call, each with a copy of the
+        index, and end with it, so give them many prompts; a script needs the usual guard
+        ``if __name__ == "__main__"``. The removals are the same for any number.
         """
         texts = texts_of(prompts, "prompts")
-        if _count("workers", workers) == 1:
+        if workers == 1:
             return (self._removal(prompt) for prompt in texts)
-        return results_in_order(self, chunks(texts, _BATCH), workers)
+        return self._by_processes(iter(texts), workers)
 
-    def common_ngrams(self, *, more_than: int) -> list[tuple[str, int]]:
-        """The n-grams that more than so many items hold, with their number; the commonest first.
+    def _by_processes(self, texts: Iterator[str], workers: int) -> Iterator[Removal | None]:
+        how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _search_by}
+        try:
+            with ProcessPoolExecutor(workers, initargs=(self,), **how) as pool:
+                while some := list(islice(texts, workers * _BATCH)):
+                    batches = (some[i : i + _BATCH] for i in range(0, len(some), _BATCH))
+                    yield from chain.from_iterable(pool.map(_searched, batches))
+        except BrokenProcessPool as error:
+            raise KlearError(
+                "a process that searches for overlap was killed: if memory was short, take fewer "
+                "workers"
+            ) from error
 
-        What a stop list (`stop_more_than`) would hold, stopped ones included.
-        """
-        _count("more_than", more_than)
-        found = [pair for pair in self._num_holders.items() if pair[1] > more_than]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+    def _words(self, text: str) -> list[str]:
+        return words(printed(text)) if self._mode == "words" else text.lower().split()
 
-    def _wholes(self, text: str, readings: list[Reading]) -> list[str]:
-        """What a text is compared by as a whole: the words of each reading, and for fewer than n
-        words the signs as well. A text without words has nothing."""
-        wholes = [list(chain.from_iterable(parts)) for parts in readings]
-        found = [" ".join(words) for words in wholes if len(words) >= self._signed_below]
-        if len(found) < len(wholes) and any(wholes):
-            found += self._reader.read_whole(text)
-        return list(filter(None, found))
+    def _parts(self, text: str) -> list[list[str]]:
+        """The words of `text`, part by part: where a template was cut out, a new part begins."""
+        found = self._words(text)
+        if self._longest_words.isdisjoint(found):
+            return [found]
+        # A line break stands for what is cut: no word holds one.
+        return [part.split() for part in self._template.sub("\n", " ".join(found)).split("\n")]
 
-    def _ngrams(self, words: list[str]) -> Iterator[str]:
-        return (" ".join(words[i : i + self._n]) for i in range(len(words) - self._n + 1))
+    def _whole(self, text: str, parts: list[list[str]]) -> str:
+        """What a text is compared by as a whole: its words, and for fewer than n words the signs as
+        well; "" for a text without words."""
+        found = " ".join(chain.from_iterable(parts))
+        if self._mode == "words" and found and sum(map(len, parts)) < self._n:
+            return " ".join(self._signed_template.sub(" ", signed(text)).split()).rstrip(" =")
+        return found
 
-    def _shared_with(self, words: list[str]) -> list[str]:
+    def _shared_with(self, words: list[str]) -> Iterator[str]:
         """The n-grams of `words` that a benchmark has, in order."""
         n, size, join = self._n, self._piece_size, " ".join
-        place, shared = n - size, []  # of the piece at the end of an n-gram
+        place = n - size  # of the piece at the end of an n-gram
         while place <= len(words) - size:
             end = place + size
             if join(words[place:end]) not in self._pieces:
                 place += n - size + 1  # past all n-grams that hold it
                 continue
-            if (ngram := join(words[end - n : end])) in self._first_holder:
-                shared.append(ngram)
+            if (ngram := join(words[end - n : end])) in self._ngrams:
+                yield ngram
             place += 1
-        return shared
 
     def _removal(self, prompt: str) -> Removal | None:
-        readings = self._reader.read(prompt)
-        shared = [
-            ngram for parts in readings for words in parts for ngram in self._shared_with(words)
-        ]
-        if shared:
-            ngram = min(shared, key=self._num_holders.__getitem__)
-            count = self._num_holders[ngram]
-            return Removal(*self._items[self._first_holder[ngram]], ngram, count, count > 1)
-        wholes = self._wholes(prompt, readings) if self._equal else ()
-        return next((self._equal[whole] for whole in wholes if whole in self._equal), None)
+        parts = self._parts(prompt)
+        shared = chain.from_iterable(map(self._shared_with, parts))
+        ngram = min(shared, key=lambda ngram: self._ngrams[ngram][1], default=None)
+        if ngram is not None:
+            first, count = self._ngrams[ngram]
+            return Removal(*self._items[first], ngram, count, count > 1)
+        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
 
 
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
@@ -212,18 +267,23 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
     return np.array([removal is not None for removal in index.stream(prompts)], dtype=bool)
 
 
-def _count(name: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise KlearError(f"{name} must be a whole number from 1, got {value!r}")
-    return value
+def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:
+    longest_first = sorted(templates, key=lambda words: (-len(words), words))
+    alternatives = "|".join(between.join(map(re.escape, words)) for words in longest_first)
+    return re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
 
 
-def _items_of(benchmarks) -> Iterator[tuple[tuple[str, str], str]]:
-    """Each item with its name, (benchmark, id)."""
-    for benchmark, rows in benchmarks.items():
-        if not (rows := list(rows)):
-            raise KlearError(f"benchmark {benchmark!r} has no items: load it before the search")
-        for item_id, text in rows:
-            if not isinstance(text, str):
-                raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
-            yield (benchmark, item_id), text
+def _search_by(index: OverlapIndex) -> None:
+    """Make this process search by `index`, until its parent ends."""
+    global _index
+    _index = index
+
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    Thread(target=end_with_parent, daemon=True).start()
+
+
+def _searched(prompts: list[str]) -> list[Removal | None]:
+    return _index.removals(prompts)

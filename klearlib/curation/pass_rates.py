@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.data.lines import LineWriter
+from klearlib.data.lines import LineWriter, read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
@@ -35,14 +35,6 @@ class PassRate:
     num_correct: int
     num_not_judged: int
     mean_tests_passed: float | None = None
-
-    def __post_init__(self) -> None:
-        least = self.num_correct + self.num_not_judged
-        if not 0 <= self.num_correct <= least <= self.num_responses or not self.num_responses:
-            raise KlearError(
-                f"problem {self.id!r}: of {self.num_responses} responses {self.num_correct} cannot "
-                f"be correct and {self.num_not_judged} not judged: count them again"
-            )
 
     @property
     def pass_rate(self) -> float:
@@ -75,20 +67,8 @@ def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
 
 
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
-    """What `write_pass_rates` wrote, by problem id.
-
-    Raises KlearError for a line that is no pass rate, or a problem that comes twice.
-    """
-    rates: dict[str, PassRate] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            rate = PassRate(**json.loads(line))
-        except (TypeError, ValueError) as error:
-            raise KlearError(f"{path.name} line {number} is not a pass rate: {error}") from error
-        if rate.id in rates:
-            raise KlearError(f"{path.name} line {number}: problem {rate.id!r} comes twice")
-        rates[rate.id] = rate
-    return rates
+    """What `write_pass_rates` wrote, by problem id."""
+    return {row["id"]: PassRate(**row) for row in read_lines(path)}
 
 
 def difficulties(
@@ -114,13 +94,8 @@ def difficulties(
 def kept_by_pass_rate(
     ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
 ) -> list[bool]:
-    """For each problem, whether a teacher's pass rate is high enough to trust its tests (5.2.4).
-
-    The paper keeps pass@16 > 0.5 in its text and >= 0.5 in the caption of Fig. 4: `keep_equal`
-    False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
-    low pass rate points to it, or to a problem that is too hard for the teacher.
-
-    Raises KlearError for a problem without a pass rate, or a `threshold` outside of 0 to 1.
+    """For each problem, whether a teacher's pass rate is high enough to trust its tests (5.2.4), as
+    `rejected_by_pass_rate` says.
 
     >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
     >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
@@ -133,10 +108,15 @@ def kept_by_pass_rate(
 def rejected_by_pass_rate(
     ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
 ) -> list[str]:
-    """For each problem why `kept_by_pass_rate` drops it, "" where it keeps it.
+    """For each problem why it is dropped, "" where it is kept.
 
-    A problem that would be kept if the responses that could not be judged were right is dropped as
-    `TOO_FEW_JUDGED`: the judge's failures are not its fault.
+    The paper keeps pass@16 > 0.5 in its text and >= 0.5 in the caption of Fig. 4: `keep_equal`
+    False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
+    low pass rate points to it, or to a problem that is too hard for the teacher. One that would be
+    kept if the responses that could not be judged were right is dropped as `TOO_FEW_JUDGED`: the
+    judge's failures are not its fault.
+
+    Raises KlearError for a problem without a pass rate, or a `threshold` outside of 0 to 1.
     """
     if not 0 <= threshold <= 1:
         raise KlearError(f"threshold must be from 0 to 1, got {threshold!r}")

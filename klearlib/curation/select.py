@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
+from collections.abc import Iterable, Mapping
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.funnel import funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
 from klearlib.curation.pass_rates import RATES, difficulties, read_pass_rates
 from klearlib.data.lines import LineWriter
-from klearlib.data.problems import ProblemFile
-from klearlib.data.tables import SampleWriter, read_columns, read_rows, read_samples
+from klearlib.data.problems import iter_problems
+from klearlib.data.tables import SampleWriter, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import Verdict
 from klearlib.run.files import read_json, sha256_file, write_json
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from klearlib.run.folder import RunFolder
 
-EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
+RESPONSES, EXAMPLES, REJECTED = "responses.parquet", "examples.parquet", "rejects.jsonl"
 STAGES = ("sources", "difficulty", "correctness", "coverage")
 TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
@@ -74,7 +73,7 @@ def select(
 
     Raises:
         Stopped: a stop was asked for.
-        KlearError: a missing input, or fewer responses left than `size`.
+        KlearError: an unknown source, or fewer responses left than `size`.
     """
     parameters = {
         "sources": sources,
@@ -87,27 +86,31 @@ def select(
         "test_memory_mb": test_memory_mb,
     }
     assert not wrong_share or size is not None, "a share of the examples"
-    table = inputs["responses"] / "responses.parquet"
+    table = inputs["responses"] / RESPONSES
     pool = _read_pool(table)
     if sources is not None:
-        _check_sources(sources, pool["source"].cat.categories)
+        known = sorted(pool["source"].unique())
+        if missing := ", ".join(sorted(set(sources).difference(known))):
+            raise KlearError(
+                f"no response is to a problem of {missing}; the sources are: {', '.join(known)}"
+            )
         _reject(pool, "sources", ~pool["source"].isin(sources), "another source")
     if difficulty != "overall":
-        rates = read_pass_rates(_needed(inputs, "reference", "a difficulty") / RATES)
+        rates = read_pass_rates(inputs["reference"] / RATES)
         ids = pool["problem_id"][_left(pool)].unique()
         words = dict(zip(ids, difficulties(ids, rates, easy_from=easy_from), strict=True))
         level = pool["problem_id"].astype(object).map(words)
         _reject(pool, "difficulty", level != difficulty, f"not {difficulty}", level)
     if wrong_share is not None:
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-        _judge(folder, pool, table, inputs, problems, limits)
+        _judge(folder, pool, table, inputs["problems"] / problems, limits)
         label, reason = pool["label"], pool["reason"]
         if not wrong_share:
             why = reason.where(reason != "", "label of the source")
             _reject(pool, "correctness", label == "wrong", "wrong", why)
         _reject(pool, "correctness", ~label.isin(["correct", "wrong"]), label, reason)
     if size is not None:
-        covered = _covered(pool, table, _quotas(pool, size, wrong_share), embedding)
+        covered = _covered(pool, table, size, wrong_share, embedding)
         _reject(pool, "coverage", covered, "covered by others")
     if not _left(pool).any():
         raise KlearError("no response passes the filters: loosen them, or sample more of them")
@@ -120,7 +123,15 @@ def select(
         "teachers": Counter(kept["teacher"]),
         "licences": _licences(inputs, card["sources"]),
         "parameters": parameters,
-        "inputs": {name: sha256_file(file) for name, file in _files(inputs, problems).items()},
+        "inputs": {
+            f"{name}/{file}": sha256_file(inputs[name] / file)
+            for name, file in (
+                ("responses", RESPONSES),
+                ("problems", problems),
+                ("reference", RATES),
+            )
+            if (inputs.get(name, table) / file).is_file()
+        },
         "outputs": {name: sha256_file(folder.path / name) for name in (EXAMPLES, REJECTED)},
     }
     write_json(folder.path / "card.json", card)
@@ -133,12 +144,9 @@ def _read_pool(table: Path) -> pd.DataFrame:
     this stage judged it. stage, fault, detail: which filter rejected it and why, "" for what is
     left.
     """
-    import pandas as pd
-
-    columns = read_columns(table, ["problem_id", "source", "teacher", "is_correct", "reason"])
-    pool = pd.DataFrame({name: column.to_pandas() for name, column in columns.items()})
-    pool["reason"] = pool["reason"].astype(object)
-    pool["label"] = [*map(label_word, columns["is_correct"].to_pylist(), pool["reason"])]
+    columns = ["problem_id", "source", "teacher", "is_correct", "reason"]
+    pool = pq.read_table(table, columns=columns, read_dictionary=columns[:3]).to_pandas()
+    pool["label"] = [*map(label_word, pool.pop("is_correct"), pool["reason"])]
     return pool.assign(is_judged=False, stage="", fault="", detail="")
 
 
@@ -155,98 +163,58 @@ def _reject(pool: pd.DataFrame, stage: str, rows: pd.Series, fault, detail="") -
         pool.loc[rows, column] = words if isinstance(words, str) else words[rows]
 
 
-def _check_sources(names: Sequence[str], known: Iterable[str]) -> None:
-    if missing := sorted(set(names) - set(known)):
-        raise KlearError(
-            f"no response is to a problem of {', '.join(missing)}; the sources are: "
-            f"{', '.join(sorted(known)) or 'none'}"
-        )
-
-
 def _judge(
-    folder: RunFolder,
-    pool: pd.DataFrame,
-    table: Path,
-    inputs: Mapping[str, Path],
-    problems: str,
-    limits: dict,
+    folder: RunFolder, pool: pd.DataFrame, table: Path, problems: Path, limits: dict
 ) -> None:
     """Judge each response that is left and that nobody has judged."""
     waits = (_left(pool) & (pool["label"] == "no label")).to_numpy()
     if not waits.any():
         return
-    known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
-    reasons = {}
+    known = {problem.id: problem for problem in iter_problems(problems)}
     folder.progress(0, len(pool))
-    for chunk in chunks(compress(enumerate(read_samples(table)), waits), _CHUNK):
-        judged = judge_samples([sample for _, sample in chunk], known, **limits)
-        for (place, _), verdict in zip(chunk, judged, strict=True):
+    places, samples = np.flatnonzero(waits), compress(read_samples(table), waits)
+    for start in range(0, len(places), _CHUNK):
+        own = places[start : start + _CHUNK].tolist()
+        judged = judge_samples([*islice(samples, _CHUNK)], known, **limits)
+        for place, verdict in zip(own, judged, strict=True):
             if verdict is not None:
-                reasons[place] = verdict.reason
-        done = chunk[-1][0] + 1
+                label = label_word(verdict.correct, verdict.reason)
+                pool.loc[place, ["is_judged", "reason", "label"]] = True, verdict.reason, label
+        done = own[-1] + 1
         folder.progress(done, len(pool))
         if folder.stop_requested and done < len(pool):
             raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
-    places = list(reasons)
-    pool.loc[places, "is_judged"] = True
-    pool.loc[places, "reason"] = list(reasons.values())
-    pool.loc[places, "label"] = [label_word(r == "correct", r) for r in reasons.values()]
 
 
-def _quotas(
-    pool: pd.DataFrame, size: int, wrong_share: float | None
-) -> list[tuple[pd.Series, int]]:
-    """Of each part of the responses that are left, bool [N], how many are chosen."""
+def _covered(
+    pool: pd.DataFrame, table: Path, size: int, wrong_share: float | None, embedding: dict
+) -> pd.Series:
+    """bool [N]: what K-center leaves out of the responses that are left."""
+    from klearlib.curation.embeddings import hashed_tfidf
+
+    rest, is_wrong = _left(pool), pool["label"] == "wrong"
     num_wrong = round(size * (wrong_share or 0.0))
-    left, is_wrong = _left(pool), pool["label"] == "wrong"
-    parts = {
-        "correct ": (left & ~is_wrong, size - num_wrong),
-        "wrong ": (left & is_wrong, num_wrong),
-    }
-    parts = parts if wrong_share else {"": (left, size)}
-    for word, (part, quota) in parts.items():
+    right, wrong = (rest & ~is_wrong, size - num_wrong), (rest & is_wrong, num_wrong)
+    quotas = {"correct ": right, "wrong ": wrong} if wrong_share else {"": (rest.copy(), size)}
+    for word, (part, quota) in quotas.items():
         if part.sum() < quota:
             raise KlearError(
                 f"size is {size}, of them {quota} {word}responses, but only {part.sum()} pass the "
                 "filters: lower it, loosen the filters, or sample more responses"
             )
-        if not quota:
-            raise KlearError(
-                f"wrong_share {wrong_share} of {size} examples leaves no {word}response: raise "
-                "size, or change the share"
-            )
-    return list(parts.values())
-
-
-def _covered(
-    pool: pd.DataFrame, table: Path, quotas: list[tuple[pd.Series, int]], embedding: dict
-) -> pd.Series:
-    """bool [N]: what K-center leaves out of the responses that are left."""
-    from klearlib.curation.embeddings import hashed_tfidf
-
-    rest = _left(pool)
-    if sum(quota for _, quota in quotas) == rest.sum():
+    if size == rest.sum():
         return ~rest
-    texts = _Texts(table, rest.to_numpy(), TEXTS[embedding["text"]])
-    rows = hashed_tfidf(texts, dim=embedding["dim"], seed=embedding["seed"])
+    texts = read_rows(table, columns=TEXTS[embedding["text"]])
+    rows = hashed_tfidf(
+        ("\n".join(row.values()) for row in compress(texts, rest)),
+        dim=embedding["dim"],
+        seed=embedding["seed"],
+    )
     places = np.flatnonzero(rest)
-    for part, quota in quotas:
+    for part, quota in quotas.values():
         own = part.to_numpy()[places]
         rest.iloc[places[own][k_center_greedy(rows[own], quota)]] = False
     return rest
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """The texts of the responses that are left, read anew in each pass."""
-
-    table: Path
-    left: np.ndarray
-    columns: list[str]
-
-    def __iter__(self) -> Iterator[str]:
-        rows = read_rows(self.table, columns=self.columns)
-        return ("\n".join(row.values()) for row in compress(rows, self.left))
 
 
 def _write(pool: pd.DataFrame, table: Path, path: Path) -> None:
@@ -272,18 +240,3 @@ def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:
         if known := read_json(card).get("licences"):
             return {source: known[source] for source in sources if source in known}
     return {}
-
-
-def _files(inputs: Mapping[str, Path], problems: str) -> dict[str, Path]:
-    """The files that the stage may have read, by input."""
-    names = {"responses": "responses.parquet", "problems": problems, "reference": RATES}
-    files = {
-        f"{name}/{names[name]}": inputs[name] / names[name] for name in names if name in inputs
-    }
-    return {name: file for name, file in files.items() if file.is_file()}
-
-
-def _needed(inputs: Mapping[str, Path], name: str, what_for: str) -> Path:
-    if name not in inputs:
-        raise KlearError(f"{what_for} needs the input {name!r}; inputs: {', '.join(inputs)}")
-    return inputs[name]

@@ -1,5 +1,5 @@
-"""Data sets of code problems with tests to train on: one declaration each, row in, `Problem` out;
-those of benchmarks are in `code_benchmarks`. docs/datasets.md has their columns and traps.
+"""Data sets of code problems with tests, to train on and as benchmarks: one declaration each, row
+in, `Problem` out. docs/datasets.md has their columns and traps.
 
 Prompts are the problem's text, the starter code where there is one, and one sentence that asks for
 one Python block and says whether it reads stdin or is called; KlearReasoner-CodeSub's and Skywork's
@@ -21,8 +21,9 @@ from klearlib.data.code_tests import (
     pytest_tests,
 )
 from klearlib.data.declaration import Found, data_set
-from klearlib.data.responses import written_responses
-from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, whole_number
+from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked, whole_number
+from klearlib.data.windows import in_window
+from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase
 
 STDIN_REQUEST = (
@@ -34,15 +35,15 @@ _FENCE = "\n\n```python"
 _READ_STDIN = f"{STDIN_REQUEST} {BLOCK_REQUEST}"
 _READ_STDIN_FROM = f"{_READ_STDIN}{_FENCE}"
 _COMPLETE_STARTER = f"Complete the starter code. {BLOCK_REQUEST}{_FENCE}"
-COMPLETE_STUB = f"Complete this function. {BLOCK_REQUEST}{_FENCE}"
-PASS_TESTS = f"Write a function that passes these tests. {BLOCK_REQUEST}{_FENCE}"
+_COMPLETE_STUB = f"Complete this function. {BLOCK_REQUEST}{_FENCE}"
+_PASS_TESTS = f"Write a function that passes these tests. {BLOCK_REQUEST}{_FENCE}"
 _WRITE_FUNCTION = f"Write a Python function. {BLOCK_REQUEST} Name the function"
 REQUESTS = (
     _READ_STDIN,
     _READ_STDIN_FROM,
     _COMPLETE_STARTER,
-    COMPLETE_STUB,
-    PASS_TESTS,
+    _COMPLETE_STUB,
+    _PASS_TESTS,
     _WRITE_FUNCTION,
 )
 """All that is written into prompts besides a row's own words: no problem is recognised by it."""
@@ -54,7 +55,7 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
     "BAAI/TACO",
     "code",
     "apache-2.0",
-    "question input_output starter_code solutions",
+    "question input_output starter_code",
     config="ALL",
     optional="difficulty",
 )
@@ -63,14 +64,14 @@ def taco(row: Row) -> Found:
     question, starter = row.asked("question"), row.text("starter_code")
     cases = row.cases(question, row.value("input_output"), "input_output", starter)
     levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
-    return _with_solutions(row, _paired(row, cases, levels))
+    return Found(_paired(row, cases, levels))
 
 
 @data_set(
     "codeparrot/apps",
     "code",
     "mit",
-    "problem_id question input_output starter_code solutions",
+    "problem_id question input_output starter_code",
     hub_file="{split}.jsonl",
     optional="difficulty",
     has_ids=True,
@@ -80,7 +81,7 @@ def apps(row: Row) -> Found:
     row.own_id("problem_id")
     cases = json_or_none(row.value("input_output"), "input_output")
     levels = ("introductory", "interview", "competition")
-    return _with_solutions(row, _paired(row, cases, levels))
+    return Found(_paired(row, cases, levels))
 
 
 def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
@@ -130,14 +131,15 @@ def codeforces(row: Row) -> Found:
     for title, column in (("Input", "input_format"), ("Output", "output_format")):
         if text := row.text(column).strip():
             parts.append(f"{title}\n\n{text}")
-    for example in _pairs(row, "examples"):
+    for example in row.items("examples", Mapping):
         shown = f"{example['input'].rstrip()}\n\nOutput\n\n{example['output'].rstrip()}"
         parts.append(f"Example\n\nInput\n\n{shown}")
     if note := row.text("note").strip():
         parts.append(f"Note\n\n{note}")
-    cases = _pairs(row, "official_tests")
+    cases = row.items("official_tests", Mapping)
     if row.value("official_tests_complete") is not True:
-        cases = [c for c in cases if not any(t.rstrip().endswith(CUT_OFF) for t in c.values())]
+        texts = ("input", "output")
+        cases = [c for c in cases if not any(c[k].rstrip().endswith(CUT_OFF) for k in texts)]
     if not cases:
         raise UnusableRow("no_tests", "official_tests holds no whole test")
     tests, _ = listed_tests(cases, "official_tests")
@@ -150,13 +152,6 @@ def codeforces(row: Row) -> Found:
         date=datetime.fromtimestamp(start, UTC).date().isoformat() if start else "",
     )
     return Found(problem)
-
-
-def _pairs(row: Row, column: str) -> list[dict[str, str]]:
-    found = [{k: pair.get(k) for k in ("input", "output")} for pair in row.items(column, Mapping)]
-    if not all(isinstance(text, str) for pair in found for text in pair.values()):
-        raise UnusableRow("unknown_format", f"{column} must be a list of texts input and output")
-    return found
 
 
 @data_set(
@@ -180,8 +175,6 @@ def skywork_or1_code(row: Row) -> Found:
 def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
     if isinstance(cases, Mapping) and cases.get("test_code"):
         parts = [cases.get(key) or "" for key in ("test_code", "import_prefix", "entry_point")]
-        if not all(isinstance(part, str) for part in parts):
-            raise UnusableRow("unknown_format", "test_code must be text")
         test, setup, caller = parts
         name = re.fullmatch(r"(?:Solution\(\)\.)?(\w+)", caller)
         if name is None:
@@ -197,9 +190,7 @@ def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
 
 def skywork_difficulty(row: Row) -> int:
     """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard."""
-    extra = row.value("extra_info")
-    counts = extra.get("model_difficulty") if isinstance(extra, Mapping) else None
-    count = counts.get("DeepSeek-R1-Distill-Qwen-7B") if isinstance(counts, Mapping) else None
+    count = row.value("extra_info")["model_difficulty"]["DeepSeek-R1-Distill-Qwen-7B"]
     if isinstance(count, bool) or count not in range(17):
         message = f"model_difficulty of DeepSeek-R1-Distill-Qwen-7B must be 0 to 16, got {count!r}"
         raise UnusableRow("unknown_format", message)
@@ -211,7 +202,7 @@ def skywork_difficulty(row: Row) -> int:
     "code",
     "mit",
     "problem tests",
-    optional="solutions starter_code metadata",
+    optional="starter_code metadata",
 )
 def deepcoder(row: Row) -> Found:
     """``tests`` is JSON of a mapping (taco) or a list of tests (codeforces, lcbv5,
@@ -226,8 +217,7 @@ def deepcoder(row: Row) -> Found:
     else:
         tests, entry_point = listed_tests(cases, "tests", func_name=name)
     prompt = prompt_of(question, starter=starter, function=entry_point)
-    problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point)
-    return _with_solutions(row, problem)
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
@@ -255,9 +245,8 @@ def klear_code(row: Row) -> Found:
     else:
         row.own_id("hash")
         cases = json_or_none(truth, column)
-    if not isinstance(cases, Mapping):
-        reason = "no_tests" if cases is None else "unknown_format"
-        raise UnusableRow(reason, "reward_model.ground_truth must be JSON of a mapping")
+    if cases is None:
+        raise UnusableRow("no_tests", "reward_model.ground_truth must be JSON of a mapping")
     if cases.get("functional"):
         tests, entry_point = assert_tests(cases["functional"], "functional")
     elif isinstance(cases.get("pytest"), str) and cases["pytest"]:
@@ -269,24 +258,109 @@ def klear_code(row: Row) -> Found:
     return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
-def _with_solutions(row: Row, problem: Problem) -> Found:
-    """`problem`, with the programs in the column ``solutions`` (a list, or JSON text of one, or "")
-    as responses that nobody judged, in code blocks; those that cannot be used are counted."""
+@data_set(
+    "openai/openai_humaneval",
+    "code",
+    "mit",
+    "task_id prompt entry_point test",
+    split="test",
+    has_ids=True,
+)
+def humaneval(row: Row) -> Found:
+    """The one test is the prompt, the test and a call of ``check``. The prompt comes along because
+    some tests use the functions that it defines before the one to write (``poly`` of HumanEval/32):
+    so they are the test's own and not what the program made of them. HumanEval's own harness runs
+    the completion behind the prompt; here a program must be whole."""
+    row.id = row.own_id("task_id")
+    stub, test, name = row.question("prompt"), row.text("test"), row.text("entry_point")
+    # The prompt defines the entry point as a stub, and the tests may call it by name.
+    setup = f"{stub}\n\n\n{name} = candidate\n"
+    statements = [f"{test.strip()}\n\n\ncheck(candidate)"]
+    tests, entry_point = assert_tests(statements, "test", setup=setup, entry_point=name)
+    prompt = f"{_COMPLETE_STUB}\n{stub}\n```"
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "google-research-datasets/mbpp",
+    "code",
+    "cc-by-4.0",
+    "task_id text|prompt code test_list",
+    config="full",
+    optional="test_setup_code test_imports challenge_test_list",
+    has_ids=True,
+)
+def mbpp(row: Row) -> Found:
+    """``text`` (full) or ``prompt`` (sanitized), and each assert statement of ``test_list`` and
+    ``challenge_test_list`` a test.
+
+    The format does not name the function: it is the one that the tests use and `code` defines. As
+    the task's authors do, the prompt shows the tests of test_list, without which neither the name
+    nor the arguments could be known; those of challenge_test_list stay hidden.
+    """
+    row.own_id("task_id")
+    question = row.question("text" if "text" in row.columns else "prompt")
+    shown = row.items("test_list", str)
+    hidden = row.items("challenge_test_list", str, optional=True)
+    imports = row.items("test_imports", str, optional=True)
+    setup = "\n".join([*imports, row.text("test_setup_code", optional=True)])
+    reference = row.text("code")
+    tests, entry_point = assert_tests(shown + hidden, "test_list", setup=setup, reference=reference)
+    examples = "\n".join(shown)
+    prompt = f"{question}\n\n{_PASS_TESTS}\n{examples}\n```"
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "lighteval/code_generation_lite",
+    "code",
+    "cc",
+    "question_id question_content starter_code contest_date public_test_cases "
+    "private_test_cases metadata",
+    config="release_v6",
+    split="test",
+    optional="difficulty",
+    has_ids=True,
+)
+def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
+    """The public tests, then the private ones: JSON text of a list of ``{"input", "output",
+    "testtype"}``, or base64(zlib(pickle(text))) of it (`rows.unpacked`).
+
+    Rows outside of `window`, by LiveCodeBench's own comparison (`windows.in_window`), are rejected
+    before their tests, which may have hundreds of megabytes, are unpacked. `Problem.date` keeps the
+    time of ``contest_date``: the bounds are inclusive, so a contest at midnight of one and one
+    later that day differ.
+    """
+    row.own_id("question_id")
+    day = row.value("contest_date")
+    day = day.isoformat() if hasattr(day, "isoformat") else day
     try:
-        programs = json_or_none(row.value("solutions", optional=True), "solutions")
-    except UnusableRow as error:
-        return Found(problem, dropped=(error.reason,))
-    if is_null(programs):
-        return Found(problem)
-    if not isinstance(programs, list):
-        programs = [programs]  # JSON of one text is one program; any other value is none
-    blocks = (
-        f"```python\n{program.strip()}\n```"
-        if isinstance(program, str) and program.strip() and "```" not in program
-        else program
-        for program in programs
+        is_inside = in_window(day, *(window or (day, day)))
+    except KlearError as error:
+        raise UnusableRow("bad_date", str(error)) from error
+    if not is_inside:
+        raise UnusableRow("outside_window", f"contest_date is {day}")
+    items: list = []
+    for column in ("public_test_cases", "private_test_cases"):
+        cases = row.value(column)
+        if isinstance(cases, str):
+            if cases.strip() and cases.lstrip()[0] not in "[{":
+                cases = unpacked(cases, column)
+            cases = json_or_none(cases, column)
+        items += cases or []
+    name = function_in(row.value("metadata"))
+    tests, entry_point = listed_tests(items, "test cases", func_name=name)
+    starter, question = row.text("starter_code"), row.question("question_content")
+    problem = Problem(
+        id=row.id,
+        prompt=prompt_of(question, starter=starter, function=entry_point),
+        tests=tests,
+        entry_point=entry_point,
+        date=day,
+        difficulty=level_of(row, ("easy", "medium", "hard")),
+        preset="lcb",
     )
-    return Found(problem, *written_responses(blocks))
+    return Found(problem)
 
 
 def prompt_of(question: str, *, starter: str, function: str | None) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from klearlib.data.code import skywork_difficulty
 from klearlib.data.declaration import Found, data_set
-from klearlib.data.responses import boxed_answer, only_response, written_responses
+from klearlib.data.reasoning import boxed_answer, only_response, thought_fault
 from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
-from klearlib.records import Problem
+from klearlib.records import LabelledResponse, Problem
 
 
 @data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
@@ -26,10 +26,12 @@ def deepscaler(row: Row) -> Found:
     """Problem and answer; solutions, which nobody judged, are often empty."""
     question = row.asked("problem")
     problem = Problem(row.id, question, row.answer("answer"))
-    solution = row.value("solution", optional=True)
-    if is_null(solution) or (isinstance(solution, str) and not solution.strip()):
+    solution = row.text("solution", optional=True)
+    if not solution.strip():
         return Found(problem)
-    return Found(problem, *written_responses([solution]))
+    if fault := thought_fault(solution, must_think=False):
+        return Found(problem, dropped=(fault,))
+    return Found(problem, (LabelledResponse(solution),))
 
 
 @data_set(
@@ -100,10 +102,7 @@ _THOUSANDS = re.compile(r"[-$]*\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def _truth(row: Row) -> str:
-    model = row.value("reward_model")
-    if not isinstance(model, Mapping) or "ground_truth" not in model:
-        raise UnusableRow("unknown_format", "reward_model must hold ground_truth")
-    return gold_text(model["ground_truth"], "ground_truth")
+    return gold_text(row.value("reward_model")["ground_truth"], "ground_truth")
 
 
 _CONTEST = "problem|question|messages answer|solution|meta"

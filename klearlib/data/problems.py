@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from klearlib.data.files import MAX_FILE, MAX_ROW
-from klearlib.data.lines import LineWriter, bounded_lines, parse_row
-from klearlib.data.rows import encodable
+from klearlib.data.lines import LineWriter
 from klearlib.errors import KlearError, MissingAsset, ParameterError, did_you_mean
 from klearlib.records import Problem, TestCase
 
@@ -46,7 +44,8 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
     problems = list(iter_problems(path))
     if not problems:
         raise KlearError(f"{path.name} holds no problems")
-    _check_ids({problem.id for problem in problems}, len(problems), path)
+    if num_same := len(problems) - len({problem.id for problem in problems}):
+        raise KlearError(f"{path.name} holds {num_same} problems with the id of another")
     if expected_size is not None and len(problems) != expected_size:
         raise KlearError(
             f"{path.name} must hold {expected_size} problems, got {len(problems)}: a score over "
@@ -57,12 +56,17 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
 
 def iter_problems(path: Path) -> Iterator[Problem]:
     """The problems of a file in order, one at a time; MissingAsset where there is none."""
-    return (_problem(line, number, path) for number, (_, line) in enumerate(_lines(path), start=1))
+    if not path.is_file():
+        raise MissingAsset(
+            f"no problem file at {path}; run the stage that makes it, or correct the path"
+        )
 
+    def problems() -> Iterator[Problem]:
+        with path.open("rb") as file:  # bytes: text also ends at U+2028, which JSON leaves inside
+            for number, line in enumerate(file, start=1):
+                yield _problem(line, number, path)
 
-def count_problems(path: Path) -> int:
-    """The number of problems in a file."""
-    return sum(1 for _ in _lines(path))
+    return problems()
 
 
 def first_of_both(files: Mapping[str, Path], count: int) -> list[Problem]:
@@ -81,53 +85,9 @@ def first_of_both(files: Mapping[str, Path], count: int) -> list[Problem]:
     return found
 
 
-class ProblemFile(Mapping[str, Problem]):
-    """The problems of a file by id, read when they are asked for: in memory are ids and places.
-
-    Raises KlearError for two problems with one id.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._places = {}
-        number = 0
-        for number, (place, line) in enumerate(_lines(path), start=1):
-            self._places[_problem(line, number, path).id] = place
-        _check_ids(self._places, number, path)
-
-    def __getitem__(self, name: str) -> Problem:
-        place = self._places[name]
-        with self._path.open("rb") as file:
-            file.seek(place)
-            return _problem(file.readline(), 0, self._path)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Each line with the byte at which it starts."""
-    if not path.is_file():
-        raise MissingAsset(
-            f"no problem file at {path}; run the stage that makes it, or correct the path"
-        )
-
-    def lines() -> Iterator[tuple[int, bytes]]:
-        place = 0
-        with path.open("rb") as file:
-            for line in bounded_lines(file, path.name, max_line_bytes=MAX_ROW, max_bytes=MAX_FILE):
-                yield place, line
-                place += len(line)
-
-    return lines()
-
-
 def _problem(line: bytes, number: int, path: Path) -> Problem:
     try:
-        row = parse_row(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"))
         if isinstance(row, dict):
             tests = row.get("tests", [])
             if not isinstance(tests, list):
@@ -157,11 +117,4 @@ def _made(record: type, row: object, what: str) -> Any:
         values = value if isinstance(value, tuple) else (value,)
         if value is not known[name] and not all(type(each) is kind for each in values):
             raise ValueError(f"{name} must be {word}, got {value!r}")
-        for text in values if kind is str and value is not None else ():
-            encodable(text, name)
     return record(**row)
-
-
-def _check_ids(ids: Collection[str], num_problems: int, path: Path) -> None:
-    if num_same := num_problems - len(ids):
-        raise KlearError(f"{path.name} holds {num_same} problems with the id of another")

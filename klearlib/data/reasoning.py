@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from klearlib.data.declaration import Found, data_set
-from klearlib.data.responses import boxed_answer, only_response, thought_fault
-from klearlib.data.rows import Row, UnusableRow, encodable, message_texts, whole_number
+from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
+from klearlib.data.rows import Row, UnusableRow, message_texts, whole_number
 from klearlib.records import LabelledResponse, Problem
 
 R1, QWQ = "DeepSeek-R1", "QwQ-32B"
+
+
+def boxed_answer(solution: str) -> str:
+    """The last box of a solution, for data sets without a column of answers."""
+    answer = last_boxed(solution)
+    if answer is None:
+        raise UnusableRow("no_answer", r"there is no \boxed{} with an answer in it")
+    return answer
+
+
+def thought_fault(text: str, *, must_think: bool) -> str | None:
+    """Why a response cannot be used, as a word of `REASONS`, or None.
+
+    must_think: also where it has no think tags at all. A missing opening tag is no fault: many
+    templates write it into the prompt.
+    """
+    if not text.strip():
+        return "no_response"
+    if THINK_CLOSE in text:
+        # A thought that opens anew after the last closing tag never ended.
+        return "unclosed_think" if THINK_OPEN in text.rpartition(THINK_CLOSE)[2] else None
+    if THINK_OPEN in text:
+        return "unclosed_think"
+    return "no_think" if must_think else None
+
+
+def only_response(
+    text: str, *, teacher: str = "", is_correct: bool | None = None, labelled_by: str = ""
+) -> tuple[LabelledResponse, ...]:
+    """The response of a row that has one; a teacher's must think. UnusableRow: see
+    `thought_fault`."""
+    fault = thought_fault(text, must_think=bool(teacher))
+    if fault:
+        raise UnusableRow(fault, f"the response has {len(text)} characters: {text[-40:]!r}")
+    return (LabelledResponse(text, is_correct, labelled_by, teacher),)
 
 
 @data_set(
@@ -48,7 +81,6 @@ def openr1_math(row: Row) -> Found:
         if fault:
             dropped.append(fault)
             continue
-        text = encodable(text, "generations")
         if math_verify or llama is None:
             word = "math_verify" if math_verify is not None else ""
             responses.append(LabelledResponse(text, math_verify, word, R1))
@@ -134,44 +166,17 @@ def numinamath_1_5(row: Row) -> Found:
     "nvidia/OpenCodeReasoning",
     "code",
     "cc-by-4.0",
-    "id input output source license dataset split difficulty",
+    "input output source license",
     config="split_0",
     split="split_0",
-    optional="index",
 )
-def opencodereasoning(
-    row: Row, questions: Mapping[str, Sequence[tuple[str, str, str]]] | None = None
-) -> Found:
-    """``input`` and ``output`` of DeepSeek-R1; the licence is the row's.
-
-    Rows of config ``split_1`` have "-" as input. Theirs is row ``index`` of the split ``split`` of
-    ``dataset`` (taco or apps), whose questions `questions` holds as (question, difficulty, source)
-    under ``taco/train`` and so on. The row's own ``difficulty`` and ``source`` must agree where
-    both have them, so a file in another order than the one that the index counts in is noticed.
-    """
+def opencodereasoning(row: Row) -> Found:
+    """``input`` and ``output`` of DeepSeek-R1; the licence is the row's. Rows of config ``split_1``
+    have "-" as input: their questions are rows of TACO and APPS, which are not looked up."""
     question = row.text("input").strip()
-    if question == "-":
-        row.id = f"{row.name}-{row.value('id')}"
-        question = _joined(row, questions or {})
     row.hash_id(question)
-    if not question:
-        raise UnusableRow("no_problem", "input is empty")
+    if question in ("", "-"):
+        raise UnusableRow("no_problem", f"input is {question!r}")
     problem = Problem(row.id, question, family=row.text("source"))
     responses = only_response(row.text("output"), teacher=R1)
     return Found(problem, responses, licence=row.text("license"))
-
-
-def _joined(row: Row, questions: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
-    key = f"{row.text('dataset')}/{row.text('split')}"
-    index = row.text("index", optional=True)
-    rows = questions.get(key, ())
-    if not index.isdecimal() or int(index) >= len(rows):
-        message = f"its question is row {index or '?'} of {key}, which questions does not hold"
-        raise UnusableRow("needs_question", message)
-    question, *theirs = rows[int(index)]
-    for column, their in zip(("difficulty", "source"), theirs, strict=True):
-        own = row.text(column)
-        if own not in ("", "-") and their and own.lower() != their.lower():
-            message = f"{column} is {own!r}, and {their!r} in row {index} of {key}"
-            raise UnusableRow("join_mismatch", message)
-    return question.strip()

@@ -4,13 +4,12 @@ same schema, as problems and labelled responses with an account of every row."""
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from klearlib.data import code, code_benchmarks, maths, reasoning
+from klearlib.data import code, maths, reasoning
 from klearlib.data.declaration import Source
 from klearlib.data.files import Table, open_hub, open_location
 from klearlib.data.reader import SourceReader
@@ -19,13 +18,11 @@ from klearlib.errors import KlearError
 
 SOURCES: dict[str, Source] = {
     source.name: source
-    for module in (reasoning, maths, code, code_benchmarks)
+    for module in (reasoning, maths, code)
     for source in vars(module).values()
     if isinstance(source, Source)
 }
 """Every data set by the name that `read_source` takes."""
-
-_QUESTION_COLUMNS = ("question", "difficulty", "source")
 
 
 def read_source(
@@ -36,36 +33,29 @@ def read_source(
     config: str | None = None,
     hub_id: str | None = None,
     revision: str | None = None,
-    streaming: bool = True,
     limit: int | None = None,
     alias: str | None = None,
-    questions: Mapping[str, Path | str] | None = None,
     window: tuple[str, str] | None = None,
 ) -> SourceReader:
     """A reader of a data set's usable rows.
 
     Args:
         name: a name of `SOURCES`, the hub id, or its last part; case does not matter.
-        location: a file, a folder of files or a folder that `datasets` saved, in the schema of the
-            data set (`files.open_location`); or a list of its rows. None reads from the hub.
+        location: a file or a folder of files in the schema of the data set
+            (`files.open_location`); or a list of its rows. None reads from the hub.
         split, config: those of the data set's `Source` where None; of a folder they choose files,
             and one that is given must be there: so a file, which is what it is, and rows take none.
         hub_id: another data set of the hub in this one's schema; None is its own.
         revision: of the hub, the newest where None.
-        streaming: from the hub, read while downloading and keep nothing; False downloads to the
-            cache of `datasets` first.
         limit: rows to read at most, usable or not.
         alias: what `Problem.source` says in place of the name, and what stands before each id,
             where several files have the schema of one data set.
-        questions: for opencodereasoning's split_1, where the questions are: locations of TACO and
-            APPS by ``taco/train``, ``taco/test``, ``apps/train``, ``apps/test``.
         window: for livecodebench, the first and the last day, both included; rows outside of it are
             rejects (``outside_window``), and their tests are not unpacked.
 
     Raises:
         MissingAsset: an unknown location, or a hub that cannot be reached.
-        KlearError: an unknown name, or a missing column, with the columns found; raised at the
-            first row where a table's columns are known only by its rows.
+        KlearError: an unknown name, or a missing column, with the columns found.
 
     >>> rows = [{"problem": "1 + 1?", "answer": "2"}, {"problem": "Prove it.", "answer": ""}]
     >>> reader = read_source("AceReason-Math", rows)
@@ -79,29 +69,27 @@ def read_source(
         split = config = split or config
     wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
-        how = {"revision": revision, "hub_file": source.hub_file, "streaming": streaming}
+        how = {"revision": revision, "hub_file": source.hub_file}
         tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
     elif isinstance(location, Sequence):
         if split or config:
             raise KlearError("split and config choose files: leave them out where rows are given")
-        tables = [Table(None, lambda: iter(location))]
+        tables = [Table.of(lambda: iter(location))]
     else:
         kind = type(location).__name__
         raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
     for table in tables:
         if table.columns is not None:
             source.check_columns(table.columns)
-    options = {"questions": questions, "window": window}
-    options = {name: value for name, value in options.items() if value is not None}
-    if wrong := set(options) - set(inspect.signature(source.read).parameters):
-        raise KlearError(f"{source.name} takes no {', '.join(sorted(wrong))}: leave it out")
-    if questions is not None:
-        options["questions"] = {key: _questions(key, at) for key, at in questions.items()}
+    read = source.read
     if window is not None:
+        if source.name != "livecodebench":
+            raise KlearError(f"{source.name} takes no window: leave it out")
         in_window(window[0], *window)  # an error of the call, and not of each row
-    return SourceReader(source, tables, partial(source.read, **options), limit=limit, alias=alias)
+        read = partial(read, window=window)
+    return SourceReader(source, tables, read, limit=limit, alias=alias)
 
 
 def source_named(name: str) -> Source:
@@ -123,25 +111,3 @@ def source_named(name: str) -> Source:
     close = difflib.get_close_matches(spelled, SOURCES, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of {', '.join(SOURCES)}"
     raise KlearError(f"no data set {name!r}: {hint}")
-
-
-def _questions(key: str, location: Path | str) -> list[tuple[str, str, str]]:
-    """(question, difficulty, source) of every row, in order; "" for what a row lacks."""
-    name, _, split = key.partition("/")
-    if name not in ("taco", "apps") or not split:
-        raise KlearError(f"questions has keys such as taco/train and apps/test, got {key!r}")
-    config = SOURCES[name].config
-    tables = open_location(location, wanted=_QUESTION_COLUMNS, split=split, config=config)
-    for table in tables:
-        if table.columns is not None and "question" not in table.columns:
-            names = ", ".join(table.columns)
-            raise KlearError(f"{key} at {location} needs the column question; found: {names}")
-    # An unreadable row keeps its place: an index counts it too.
-    rows = (row if isinstance(row, Mapping) else {} for table in tables for row in table.rows())
-    return [
-        tuple(
-            text.replace("\r\n", "\n") if isinstance(text := row.get(column), str) else ""
-            for column in _QUESTION_COLUMNS
-        )
-        for row in rows
-    ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from klearlib.data.lines import LineWriter
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import MissingAsset
 from klearlib.run.files import one_line_failures
 
 # A row group ends at whichever comes first: the memory of a reader is a few times this text.
@@ -55,7 +55,7 @@ class SampleWriter(LineWriter):
 
     def __init__(self, path: Path | str):
         super().__init__(path)
-        self._samples: list[Sample] = []
+        self._samples: list[dict] = []
         self._chars = 0
 
     def __enter__(self) -> SampleWriter:
@@ -72,9 +72,8 @@ class SampleWriter(LineWriter):
         return self
 
     def add(self, sample: Sample) -> None:
-        """Add one sample. KlearError, when its row group is written, for a value of another type,
-        or text that is no Unicode (half a surrogate pair, as broken JSON escapes leave)."""
-        self._samples.append(sample)
+        """Add one sample."""
+        self._samples.append(vars(sample))
         self._chars += sum(len(v) for v in vars(sample).values() if isinstance(v, str))
         self.num_rows += 1
         if len(self._samples) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
@@ -82,67 +81,30 @@ class SampleWriter(LineWriter):
 
     def _close(self, *, is_whole: bool) -> None:
         try:
-            if is_whole:
+            if is_whole and self._samples:
                 self._flush()
         finally:
             self._writer.close()  # it would write into the closed file when it is collected
 
     def _flush(self) -> None:
-        if not self._samples:
-            return
-        columns = []
-        for field in SAMPLES:
-            values = [getattr(sample, field.name) for sample in self._samples]
-            try:
-                columns.append(pa.array(values, type=field.type))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-                first = str(error).splitlines()[0]
-                raise KlearError(
-                    f"{self.path.name}, column {field.name!r}, must hold {field.type}: {first}"
-                ) from error
         with one_line_failures(self.path):
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=SAMPLES))
+            self._writer.write_table(pa.Table.from_pylist(self._samples, schema=SAMPLES))
         self._samples, self._chars = [], 0
 
 
-def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iterator[dict]:
-    """The rows of a parquet table in order, one row group in memory at a time.
-
-    columns: those that are wanted, None for all; the others are not read from the disk. Raises
-    MissingAsset for no such file, KlearError for no parquet file, or one without such a column.
-    """
+def read_rows(path: Path | str, *, columns: list[str] | None = None) -> Iterator[dict]:
+    """The rows of a parquet table in order, one row group in memory at a time; `columns` are those
+    that are read from the disk, None for all. MissingAsset where there is no such file."""
     path = Path(path)
     if not path.is_file():
         raise MissingAsset(f"no table at {path}; run the stage that makes it, or correct the path")
-    try:
-        table = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        first = str(error).splitlines()[0]
-        raise KlearError(f"{path} is not a parquet file ({first}): make it again") from error
-    columns = list(table.schema_arrow.names if columns is None else columns)
-    missing = [name for name in columns if name not in table.schema_arrow.names]
-    if missing:
-        raise KlearError(
-            f"{path.name} has no column {', '.join(missing)}; it has: "
-            f"{', '.join(table.schema_arrow.names)}"
-        )
 
     def rows() -> Iterator[dict]:
-        with table:
+        with pq.ParquetFile(path) as table:
             for group in range(table.num_row_groups):
                 yield from table.read_row_group(group, columns=columns).to_pylist()
 
     return rows()
-
-
-def read_columns(path: Path | str, columns: list[str]) -> dict[str, pa.Array]:
-    """Whole columns of a table of samples, where texts are numbers into a dictionary of them, in
-    the order of first sight. Raises as `read_rows` does."""
-    read_rows(path, columns=columns).close()
-    texts = [name for name in columns if SAMPLES.field(name).type == pa.string()]
-    table = pq.read_table(path, columns=columns).combine_chunks()
-    arrays = dict(zip(columns, (table[name].combine_chunks() for name in columns), strict=True))
-    return arrays | {name: arrays[name].dictionary_encode() for name in texts}
 
 
 def write_samples(samples: Iterable[Sample], path: Path | str) -> int:
@@ -155,4 +117,4 @@ def write_samples(samples: Iterable[Sample], path: Path | str) -> int:
 
 def read_samples(path: Path | str) -> Iterator[Sample]:
     """The samples that `write_samples` wrote, in order, streamed."""
-    return (Sample(**row) for row in read_rows(path, columns=SAMPLES.names))
+    return (Sample(**row) for row in read_rows(path))

@@ -97,8 +97,6 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     given = [flag for flag, name in values if getattr(arguments, name) is not None]
     if arguments.responses and given:
         raise ParameterError(f"{given[0]} says how a model is asked: leave it out with --responses")
-    if not (arguments.model or arguments.responses):
-        raise ParameterError("--model and --responses name what is scored: got an empty text")
     if arguments.model and arguments.n is None:
         raise ParameterError("--model needs --n, the number of responses to each problem")
     for flag in ("--tensor-parallel", "--gpu-memory-share"):
@@ -113,8 +111,7 @@ class Preset:
 
     yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
     multiplies, None for those of the model's config. budget: tokens of a response if the model has
-    the positions for so many. answer_form, truncated: as of
-    `klearlib.verify.groups.judge_responses`.
+    the positions for so many. answer_form, truncated: of `klearlib.verify.groups.judge_responses`.
     """
 
     temperature: float
@@ -142,8 +139,7 @@ def chosen_preset(arguments: argparse.Namespace) -> Preset:
     given = {name: getattr(arguments, name, None) for name in vars(preset)}
     given["yarn_factor"] = arguments.yarn
     preset = replace(preset, **{name: it for name, it in given.items() if it is not None})
-    if preset.yarn_factor == 1:
-        preset = replace(preset, yarn_factor=None)
+    preset = replace(preset, yarn_factor=None) if preset.yarn_factor == 1 else preset
     if preset.yarn_original is not None and preset.yarn_factor is None:
         raise ParameterError("--yarn-original says what --yarn multiplies: give --yarn too")
     if preset.temperature == 0 and arguments.n > 1:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
-from klearlib.data.code_tests import USUAL, assert_tests, entry_point
 from klearlib.data.problems import iter_problems, read_problems
-from klearlib.data.rows import is_sentence
 from klearlib.errors import KlearError, ParameterError, did_you_mean
 from klearlib.records import Problem
 from klearlib.verify.answers import has_no_match
-from klearlib.verify.extract import MAX_ANSWER_CHARS, unboxed
+from klearlib.verify.extract import unboxed
 from klearlib.verify.groups import is_code
 from klearlib.verify.plain import plain_text
 from klearlib.verify.programs import ProgramJob
@@ -66,58 +63,36 @@ def open_benchmark(
         raise ParameterError(
             f"{location} is not a .jsonl file of problems: unpack it, or write one problem a line"
         )
-    problems = tuple(map(_usable, read_problems(path, expected_size=size)))
-    asked = [problem for problem in problems if problem.answer is not None]
+    problems = read_problems(path, expected_size=size)
+    _check_judgeable(problems)
+    return Benchmark(full, tuple(problems), f"{full}: {len(problems)} problems of {location}")
+
+
+def _check_judgeable(problems: list[Problem]) -> None:
+    """KlearError for a problem of a user's own by which no response can be judged."""
+    asked = []
+    for problem in problems:
+        fault = "" if problem.prompt.strip() else "has an empty prompt"
+        try:
+            if is_code(problem):  # raises if there is nothing to judge by
+                ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
+                for test in problem.tests:
+                    ast.parse(test.asserts or "")
+            else:
+                answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
+                is_whole = answers and all(plain_text(unboxed(answer)) for answer in answers)
+                fault = fault or ("" if is_whole else "has an empty answer")
+                asked.append(problem)
+        except (KlearError, SyntaxError) as error:
+            fault = f"cannot be judged: {error}"
+        if fault:
+            raise KlearError(f"problem {problem.id!r} {fault}: correct it")
     for problem, fails in zip(asked, has_no_match([p.answer for p in asked]), strict=True):
         if fails:
             raise KlearError(
                 f"problem {problem.id!r} has the answer {problem.answer!r:.80}, which the judge "
                 "cannot read: correct it"
             )
-    return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
-
-
-def _usable(problem: Problem) -> Problem:
-    """A problem of a user's own, whose tests by statements import what they use of the usual
-    modules: the program would be asked for it. KlearError if no response can be judged by it."""
-    fault = "" if problem.prompt.strip() else "an empty prompt"
-    if not is_code(problem):  # raises if there is nothing to judge by
-        answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
-        if not answers or not all(plain_text(unboxed(answer)) for answer in answers):
-            fault = "an empty answer"
-        elif any(map(is_sentence, answers)):
-            fault = "a whole sentence for an answer, with which no response can be compared"
-        elif max(map(len, answers)) > MAX_ANSWER_CHARS:
-            fault = f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
-    if fault:
-        raise KlearError(f"problem {problem.id!r} has {fault}: correct it")
-    try:
-        return _usable_program(problem) if problem.tests else problem
-    except (KlearError, SyntaxError) as error:
-        raise KlearError(f"problem {problem.id!r} cannot be judged: {error}: correct it") from error
-
-
-def _usable_program(problem: Problem) -> Problem:
-    ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)  # checks the tests
-    if all(test.kind == "stdin" for test in problem.tests):
-        return problem
-    name = entry_point(problem.entry_point)
-    tests, is_called = [], False
-    for test in problem.tests:
-        if test.asserts is None:
-            is_called = True
-        else:
-            nodes = ast.walk(ast.parse(test.asserts, "asserts"))
-            used = {node.id for node in nodes if isinstance(node, ast.Name)}
-            is_called = is_called or bool(used & {name, "candidate", "Solution"})
-            if "__future__" not in test.asserts:  # which must stay the first
-                # Names other than the usual ones are left to the program.
-                own = "\n".join(f"def {each}(): ..." for each in used - {*USUAL})
-                (test,), _ = assert_tests(test.asserts, "tests", reference=own, entry_point=name)
-        tests.append(test)
-    if not is_called:
-        raise KlearError(f"no test calls {name}")
-    return replace(problem, tests=tuple(tests), entry_point=name)
 
 
 def _is_own_format(location: Path | str | None) -> bool:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from klearlib.data.problems import sha256_of
 from klearlib.errors import KlearError
 from klearlib.evaluate.arguments import check_arguments, chosen_preset
 from klearlib.evaluate.benchmark_files import open_benchmark
-from klearlib.evaluate.judging import judge_all
-from klearlib.evaluate.record_files import save_record
-from klearlib.evaluate.responses_file import FileResponse, read_responses
-from klearlib.evaluate.score_summary import summarise, summary_text
-from klearlib.policy.compute import local_compute
-from klearlib.records import Problem
-from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
+from klearlib.evaluate.judging import file_settings, judge_all, read_responses
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS, save_record
+from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
+from klearlib.records import FOUND, NOT_JUDGED, REASONS, EvalRecord
+from klearlib.run.files import one_line_failures, read_json, write_json
 
-LOCK, SETTINGS, SCORES = ".lock", "evaluation.json", "scores.json"
+SETTINGS, SCORES = "evaluation.json", "scores.json"
+_HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
 _OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
-
-Asked = tuple[dict, dict, Callable[[Path], list[list[FileResponse]]]]
-"""How the responses came about, what else their folder is for, and what gives them for it."""
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
@@ -46,23 +41,31 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
     problems, name = benchmark.problems, benchmark.name
     folder = Path(arguments.out or _default_folder(arguments, name, rule)).expanduser()
-    ask = _of_model if arguments.model else _of_file
-    sampling, more, responses_for = ask(arguments, problems, name)
+    if arguments.model:
+        # Only here: responses that exist are judged without torch.
+        from klearlib.evaluate.model_responses import asked_model
+
+        sampling, sample = asked_model(arguments, preset, problems, name)
+    else:
+        path = Path(arguments.responses).expanduser()
+        responses = read_responses(path, problems, num_responses=arguments.n)
+        sampling = file_settings(path)
     sampling["problems_sha256"] = sha256_of(problems)
-    with _own_folder(folder):
-        _claim(folder, {"benchmark": name, **rule, **sampling, **more})
-        responses = responses_for(folder)
-        limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
-        record = judge_all(
-            problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
-        )
-        num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
-        scores = summarise(record, num_repeated=num_repeated)
-        save_record(record, folder / "record.npz")
-        write_json(folder / SCORES, scores)
-        print(f"{benchmark.summary}, {len(responses[0])} responses to each")
-        print(summary_text(scores))
-        print(f"written to {folder}")
+    num_responses = arguments.n or len(responses[0])
+    _claim(folder, {"benchmark": name, **rule, **sampling, "num_responses": num_responses})
+    if arguments.model:
+        responses = sample(folder)
+    limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
+    record = judge_all(
+        problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
+    )
+    num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
+    scores = summarise(record, num_repeated=num_repeated)
+    save_record(record, folder / "record.npz")
+    write_json(folder / SCORES, scores)
+    print(f"{benchmark.summary}, {len(responses[0])} responses to each")
+    print(summary_text(scores))
+    print(f"written to {folder}")
     return 0
 
 
@@ -77,77 +80,110 @@ def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[st
     return Path("evaluations") / "-".join([benchmark, *parts])
 
 
-@contextlib.contextmanager
-def _own_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made if absent and removed again if it stays empty; KlearError
-    if another process holds it, or if it cannot be made."""
-    with one_line_failures(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KlearError(
-                f"another klear evaluate works in {folder}: wait for it, or give --out another "
-                "folder"
-            ) from None
-        try:
-            yield
-        finally:
-            (folder / LOCK).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it holds something
-                folder.rmdir()
-
-
 def _claim(folder: Path, settings: dict) -> None:
     """Make the folder this evaluation's; KlearError if it holds another one."""
     path = folder / SETTINGS
     if not path.exists():
         if any(folder.glob("*.json*")):  # a model's folder, say
             raise KlearError(f"{folder} holds other files: give --out another folder")
+        with one_line_failures(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
         return
-    try:
-        held = read_json(path)
-        names = held.keys() | settings.keys()
-    except (ValueError, AttributeError) as error:
-        raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
-    if others := sorted(name for name in names if held.get(name) != settings.get(name)):
+    held = read_json(path)
+    if others := sorted(n for n in held | settings if held.get(n) != settings.get(n)):
         raise KlearError(
             f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
             "folder, or delete it"
         )
 
 
-def _of_file(arguments: argparse.Namespace, problems: Sequence[Problem], _benchmark: str) -> Asked:
-    path = Path(arguments.responses).expanduser()
-    responses = read_responses(path, problems, num_responses=arguments.n)
-    settings = {"responses": path.name, "responses_sha256": sha256_file(path)}
-    return settings, {}, lambda folder: responses
+def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
+    """The scores of a record, as plain values for JSON.
+
+    num_repeated: responses with the same text as an earlier one to their problem; many in long
+    texts are a file joined with itself, whose intervals are too narrow. ``truncated`` and
+    ``mean_tokens`` are None if that is not known. ``not_judged`` counts responses whose judge
+    failed; in all scores they are wrong. ``found`` counts right answers by where they stood.
+    """
+    num_problems, n = record.correct.shape
+    reasons = {reason: int((record.reason == reason).sum()) for reason in REASONS}
+    knows_tokens = bool((record.num_tokens != UNKNOWN_TOKENS).all())
+    knows_truncated = record.sampling.get("truncated_known", True)
+    return {
+        "benchmark": record.benchmark,
+        "num_problems": num_problems,
+        "num_responses": n,
+        "avg_at_n": avg_at_n(record.correct),
+        "sampling_interval": list(sampling_interval(record.correct)),
+        "problem_interval": list(problem_interval(record.correct)),
+        "level": 0.95,
+        "pass_at_k": {str(k): pass_at_k(record.correct, k) for k in _ks(n)},
+        "truncated": int(record.truncated.sum()) if knows_truncated else None,
+        "mean_tokens": float(record.num_tokens.mean()) if knows_tokens else None,
+        "not_judged": sum(reasons[reason] for reason in NOT_JUDGED),
+        "repeated": num_repeated,
+        "reasons": reasons,
+        "found": {p: int((record.correct & (record.found == p)).sum()) for p in FOUND},
+        "mean_pass_rate": float(record.pass_rate.mean()),
+        "sampling": record.sampling,
+        "problems": dict(
+            zip(record.problem_ids, record.correct.mean(axis=1).tolist(), strict=True)
+        ),
+    }
 
 
-def _of_model(arguments: argparse.Namespace, problems: Sequence[Problem], benchmark: str) -> Asked:
-    # Only here: responses that exist are judged without torch.
-    from klearlib.evaluate.model_responses import asked_model, weights_of
+def summary_text(scores: dict) -> str:
+    """The scores as lines for a terminal, shares in per cent."""
+    n, total = scores["num_responses"], scores["num_problems"] * scores["num_responses"]
+    sampling = dict(scores["sampling"])
+    rule = sampling.pop("truncated")  # beside their number
+    judged = "as text" if scores["truncated"] is None or rule == "as_text" else "wrong"
 
-    compute = local_compute(
-        arguments.precision or "fp32",
-        engine=arguments.engine or "transformers",
-        batch_rows=arguments.batch_rows or 64,
-        micro_batch_tokens=0,
-        tensor_parallel=arguments.tensor_parallel or 1,
-        gpu_memory_share=arguments.gpu_memory_share or 0.9,
-    )
-    settings, sample = asked_model(
-        arguments.model,
-        problems,
-        benchmark=benchmark,
-        num_responses=arguments.n,
-        preset=chosen_preset(arguments),
-        max_new_tokens=arguments.max_new_tokens,
-        seed=arguments.seed or 0,
-        compute=compute,
-    )
-    weights = weights_of(arguments.model)
-    return settings, {"weights": weights, "num_responses": arguments.n}, sample
+    def count(key: str) -> str:
+        return "not known" if scores[key] is None else f"{scores[key]} of {total} responses"
+
+    rows = [
+        (f"avg@{n}", f"{100 * scores['avg_at_n']:.1f}"),
+        ("", f"{_span(scores['sampling_interval'])} over other responses to these problems"),
+        ("", f"{_span(scores['problem_interval'])} over other problems of the same kind"),
+        *((f"pass@{k}", f"{100 * value:.1f}") for k, value in scores["pass_at_k"].items()),
+        ("truncated", f"{count('truncated')}, judged {judged}"),
+        ("not judged", count("not_judged") + (", scored as wrong" if scores["not_judged"] else "")),
+        ("repeated texts", count("repeated")),
+        ("verdicts", ", ".join(f"{r} {c}" for r, c in scores["reasons"].items() if c)),
+    ]
+    if places := ", ".join(f"{place} {c}" for place, c in scores["found"].items() if c):
+        rows.append(("right answers", places))
+    if scores["mean_tokens"] is not None:
+        rows.append(("mean tokens", f"{scores['mean_tokens']:.0f}"))
+    rows.extend((name, str(value)) for name, value in sampling.items())
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    if scores["truncated"] == total:
+        lines.append("the budget cut off every response: raise --max-new-tokens")
+    if scores["repeated"] >= _HINT_SHARE * total:  # a file joined with itself has half
+        lines.append(
+            f"{scores['repeated']} responses repeat another one to their problem: unless they were "
+            "drawn independently, the first interval is too narrow"
+        )
+    if scores["reasons"]["bad_format"] > _HINT_SHARE * total:
+        lines.append(
+            f"{scores['reasons']['bad_format']} responses lack a think tag and count as wrong: "
+            "--think-tags optional judges them as the released evaluation does"
+        )
+    return "\n".join(lines)
+
+
+def _ks(n: int) -> list[int]:
+    """1, 2, 4, ... and n.
+
+    >>> _ks(1), _ks(6)
+    ([1], [1, 2, 4, 6])
+    """
+    powers = 2 ** np.arange(int(np.log2(n)) + 1)
+    return sorted({*map(int, powers), n})
+
+
+def _span(ends: list[float]) -> str:
+    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
-from klearlib.evaluate.record_files import evaluation_record, load_record, save_record
+from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.evaluate.record_files import evaluation_record, save_record
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -45,10 +45,8 @@ def evaluate_all(
 ) -> list[EvalRecord]:
     """avg@n's raw material for each benchmark: n independent responses a problem, judged.
 
-    All responses are judged in one batch. Benchmarks with the same settings, seed included, and the
-    same n are sampled in one batch as well, which has one stream of random numbers: its responses
-    are other draws than those of each benchmark alone. Benchmarks with seeds of their own are
-    sampled one after the other, and their records do not depend on the company.
+    The benchmarks are sampled one after the other, so that the records of one do not depend on its
+    company, and judged in one batch.
 
     Args:
         engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
@@ -59,21 +57,16 @@ def evaluate_all(
     Raises:
         ValueError: no problems, n < 1, or a problem without an answer or tests.
     """
-    together: dict[tuple, list[int]] = {}
-    for place, asked in enumerate(measurements):
+    groups = []  # [benchmarks] of responses [P][n]
+    for asked in measurements:
         if not asked.problems:
             raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
-        together.setdefault((asked.settings, asked.num_responses), []).append(place)
-    groups: dict[int, list] = {}  # place -> its responses [P][n]
-    for (settings, num_responses), places in together.items():
-        problems = [problem for place in places for problem in measurements[place].problems]
-        rest = iter(engine.sample_groups(problems, group_size=num_responses, settings=settings))
-        for place in places:
-            groups[place] = [next(rest) for _ in measurements[place].problems]
+        how = {"group_size": asked.num_responses, "settings": asked.settings}
+        groups.append(list(engine.sample_groups(asked.problems, **how)))
     verdicts = iter(
         judge_responses(
             [problem for asked in measurements for problem in asked.problems],
-            [group for place in range(len(measurements)) for group in groups[place]],
+            [group for each in groups for group in each],
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
             require_think=think_tags == "required",
@@ -87,13 +80,13 @@ def evaluate_all(
             asked.problems,
             [next(verdicts) for _ in asked.problems],
             benchmark=asked.benchmark,
-            truncated=[[r.truncated for r in group] for group in groups[place]],
-            num_tokens=[[len(r.token_ids) for r in group] for group in groups[place]],
+            truncated=[[r.truncated for r in group] for group in each],
+            num_tokens=[[len(r.token_ids) for r in group] for group in each],
             sampling=asked.settings.record()
             | engine.setting
             | {"num_responses": asked.num_responses},
         )
-        for place, asked in enumerate(measurements)
+        for asked, each in zip(measurements, groups, strict=True)
     ]
 
 
@@ -123,27 +116,21 @@ def evaluate_benchmarks(
     temperature: float,
     top_p: float,
     max_new_tokens: int,
-    test_timeout_s: float,
-    test_memory_mb: int,
     compute: dict,
-    think_tags: str = "required",
-    answer_form: str = "written",
-    truncated: str = "wrong",
-    reward_function: dict | None = None,
     deciding: dict[str, int | None] | None = None,
     top_k: int = 0,
     step: int = 0,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
+    **judge,
 ) -> None:
     """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
     the benchmarks, judged.
 
     Writes ``evaluations/<benchmark>-<step>.npz`` (`klearlib.evaluate.record_files`), under the
     names and with the seeds of the RL runs' evaluations, so that the experiments read both; here
-    the sampling record names the YaRN factor as well. A benchmark whose file is there already is
-    not measured again, so a kill costs no more than the benchmark that it hit; the files are those
-    of an unbroken run.
+    the sampling record names the YaRN factor as well. A kill costs no more than the benchmark that
+    it hit; the files are those of an unbroken run.
 
     Args:
         seed: of all sampling; each benchmark has draws of its own.
@@ -153,12 +140,11 @@ def evaluate_benchmarks(
         deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
-        test_timeout_s, test_memory_mb, think_tags, answer_form, truncated, reward_function: as of
-            `evaluate_all`.
         compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
         yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`; None for the model as it
             is. The paper: 2.5 for its 64K budget.
+        judge: the keywords of `evaluate_all`.
 
     Raises:
         Stopped: a stop was asked for; the benchmarks that are done are kept.
@@ -178,9 +164,6 @@ def evaluate_benchmarks(
     }
     responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    judge: dict = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-    judge |= {"think_tags": think_tags, "answer_form": answer_form, "truncated": truncated}
-    judge |= {"reward_function": reward_function}
     total, done, name = sum(len(problems[name]) * responses[name] for name in problems), 0, ""
     folder.progress(0, total)
 
@@ -199,30 +182,13 @@ def evaluate_benchmarks(
                 seed=derive_seed(seed, "evaluate", name, step),
             )
             path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
-            sampling = settings.record() | engine.setting | {"num_responses": responses[name]}
-            sampling |= stretched
-            if not _is_measured(path, problems[name], sampling):
+            if not path.exists():
                 asked = {"benchmark": name, "num_responses": responses[name]}
                 record = evaluate(engine, problems[name], settings=settings, **asked, **judge)
-                save_record(replace(record, sampling=sampling), path)
+                save_record(replace(record, sampling=record.sampling | stretched), path)
             done += len(problems[name]) * responses[name]
             folder.progress(done, total, name)
             if folder.stop_requested and number < len(problems):
                 raise Stopped(
                     f"stopped after {number} of {len(problems)} benchmarks; run again to go on"
                 )
-
-
-def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> bool:
-    """Whether `path` holds this measurement; one that cannot be read is made again. KlearError if
-    it holds another one."""
-    if not path.exists():
-        return False
-    try:
-        record = load_record(path)
-    except DamagedEntry:
-        return False
-    ids = tuple(problem.id for problem in problems)
-    if record.sampling != sampling or record.problem_ids != ids:
-        raise KlearError(f"{path} holds another evaluation: give each one a folder of its own")
-    return True

@@ -1,16 +1,181 @@
-"""Responses of a file or of a model, judged some problems at a time."""
+"""Responses that exist, judged: those of a file, each of which finds its problem, and of a model;
+stage ``released``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import json
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record
-from klearlib.evaluate.responses_file import FileResponse
-from klearlib.evaluate.score_summary import ProgressLines
+from klearlib.data.benchmarks import SIZES
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.evaluate.benchmark_files import open_benchmark
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record, save_record
 from klearlib.records import EvalRecord, Problem, Response, Verdict
+from klearlib.run.files import sha256_file
 from klearlib.verify.groups import is_code, judge_responses
 
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
 RESPONSES_AT_ONCE = 256
+RESPONSE_KEYS = (
+    *("response", "responses", "output", "outputs", "output_list", "generation", "generations"),
+    *("completion", "completions"),
+)
+"""What a row may call its responses."""
+
+
+@dataclass(frozen=True)
+class FileResponse:
+    """One response of a file. `truncated` and `num_tokens` are None if the file lacks them;
+    `prompt` is the rendered prompt, "" if it is not known."""
+
+    text: str
+    truncated: bool | None = None
+    num_tokens: int | None = None
+    prompt: str = ""
+
+
+def read_responses(
+    path: Path, problems: Sequence[Problem], *, num_responses: int | None = None
+) -> list[list[FileResponse]]:
+    """n responses to each problem, in the order of `problems`, from a file of JSON lines.
+
+    A row has a ``problem_id``, which may lack the benchmark's name in front, and one response, or a
+    list of all those to its problem, under one of `RESPONSE_KEYS` or as the assistant's last turn
+    of ``messages``. In the paper's published responses the user's turn, which is the problem's
+    text, stands for the id. ``truncated``, ``num_tokens`` and ``prompt`` may stand beside the
+    response.
+
+    Args:
+        path: ``.jsonl`` or ``.jsonl.gz``. num_responses: the n that there must be; None for any.
+
+    Raises:
+        MissingAsset: no such file.
+        KlearError: a line that is no row, a response that is no text, a problem that is unknown or
+            missing, or another number of responses to one problem than to another.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise MissingAsset(f"no file of responses at {path}: check the path")
+    places = {_words(problem.prompt): index for index, problem in enumerate(problems)}
+    places |= {problem.id: index for index, problem in enumerate(problems)}
+    for name in (*SIZES, "livecodebench"):  # with which ids of known benchmarks begin
+        for index, problem in enumerate(problems):
+            places.setdefault(problem.id.removeprefix(f"{name}-"), index)
+    groups: list[list[FileResponse]] = [[] for _ in problems]
+    for where, row in _rows(path):
+        responses = _responses(row, where)  # first: a row that failed may lack the rest as well
+        asked = [turn.get("content") for turn in _turns(row) if turn.get("role") == "user"]
+        name = row.get("problem_id", _words(asked[0]) if asked else None)
+        if name is None:
+            raise KlearError(f"{where} has no problem_id: give it the id of its problem")
+        if str(name) not in places:
+            raise KlearError(
+                f"{where}: the benchmark has no problem {name!r:.60}: correct its problem_id"
+            )
+        groups[places[str(name)]] += responses
+    _check_counts(path.name, problems, groups, num_responses)
+    return groups
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict]]:
+    """The rows of a file, each with where it is."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                where = f"{path.name} line {number}"
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise KlearError(
+                        f"{where} is not JSON ({error}): write one JSON object a line"
+                    ) from error
+                if not isinstance(row, dict):
+                    raise KlearError(
+                        f"{where} is a {type(row).__name__}: write one JSON object a line"
+                    )
+                yield where, row
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise KlearError(f"{path.name} cannot be unpacked: {error}") from error
+
+
+def _words(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def _turns(row: Mapping) -> list[dict]:
+    return [turn for turn in row.get("messages") or [] if isinstance(turn, dict)]
+
+
+def _responses(row: Mapping, where: str) -> list[FileResponse]:
+    """The responses of a row, one or more."""
+    last = (_turns(row) or [{}])[-1]
+    spoken = last.get("content") if last.get("role") == "assistant" else None
+    value = next((row[key] for key in RESPONSE_KEYS if key in row), spoken)
+    if not value and (value is None or isinstance(value, list) or row.get("error")):
+        fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
+        raise KlearError(f"{where} has no response{fault}: sample it again")
+    texts = value if isinstance(value, list) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
+    truncated = _each(row, "truncated", bool, len(texts), where)
+    num_tokens = _each(row, "num_tokens", int, len(texts), where)
+    prompt = row.get("prompt") if isinstance(row.get("prompt"), str) else ""
+    return [FileResponse(*each, prompt) for each in zip(texts, truncated, num_tokens, strict=True)]
+
+
+def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
+    """The values of `key` for each of the row's responses, None if the row lacks it."""
+    value = row.get(key)
+    if value is None:
+        return [None] * count
+    values = value if isinstance(value, list) else [value]
+    if len(values) != count or not all(type(each) is kind for each in values):
+        word = "true or false" if kind is bool else "a whole number"
+        words = word if count == 1 else f"a list of {count}, each {word}"
+        raise KlearError(f"{where}: {key} must be {words}, got {str(value)[:60]}")
+    return values
+
+
+def _check_counts(
+    name: str,
+    problems: Sequence[Problem],
+    groups: Sequence[Sequence[FileResponse]],
+    num_responses: int | None,
+) -> None:
+    """KlearError unless all problems have the same number of responses, which all say the same of
+    themselves."""
+    counts = [len(group) for group in groups]
+    if num_missing := counts.count(0):
+        raise KlearError(
+            f"{name} has no response to {num_missing} of {len(problems)} problems, the first is "
+            f"{problems[counts.index(0)].id!r}: a score over fewer problems is another benchmark"
+        )
+    usual = num_responses or Counter(counts).most_common(1)[0][0]
+    for problem, count in zip(problems, counts, strict=True):
+        if count != usual:
+            reason = "as --n says" if num_responses else "as for most of the problems"
+            raise KlearError(
+                f"{name} has {count} responses to {problem.id!r} and must have {usual}, {reason}"
+            )
+    for key in ("truncated", "num_tokens"):
+        known = [getattr(response, key) is not None for group in groups for response in group]
+        if any(known) and not all(known):
+            raise KlearError(
+                f"{name} gives {key} for {sum(known)} of {len(known)} responses: give it for all "
+                "of them or for none"
+            )
 
 
 def judge_all(
@@ -32,11 +197,9 @@ def judge_all(
         limits: ``test_timeout_s`` and ``test_memory_mb`` of one test of a program.
     """
     n = len(responses[0])
-    how = {name: rule[name] for name in ("answer_form", "truncated")} | limits
-    show = ProgressLines("judged", len(problems) * n)
     verdicts: list[Sequence[Verdict]] = []
     at_once = max(1, RESPONSES_AT_ONCE // n)
-    for start in range(0, len(problems), at_once):
+    for start in shown_progress(range(0, len(problems), at_once), "judging"):
         asked = problems[start : start + at_once]
         rows = [
             [
@@ -45,9 +208,14 @@ def judge_all(
             ]
             for problem, group in zip(asked, responses[start : start + at_once], strict=True)
         ]
-        is_strict = rule["think_tags"] == "required"
-        verdicts += judge_responses(asked, rows, require_think=is_strict, **how)
-        show(len(verdicts) * n)
+        verdicts += judge_responses(
+            asked,
+            rows,
+            require_think=rule["think_tags"] == "required",
+            answer_form=rule["answer_form"],
+            truncated=rule["truncated"],
+            **limits,
+        )
     return evaluation_record(
         problems,
         verdicts,
@@ -65,3 +233,46 @@ def judge_all(
             **(limits if any(map(is_code, problems)) else {}),
         },
     )
+
+
+def judge_released(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    benchmark: str,
+    responses: str,
+    problems: str | None,
+    num_responses: int,
+) -> None:
+    """Stage ``released``: ``evaluations/<benchmark>-00000.npz``, the record of a maths benchmark's
+    responses that others have published. What stands after the last ``</think>`` is judged, tags or
+    not and truncated or not, and an answer need not be worked out, as in the released evaluation.
+
+    Args:
+        inputs: none are read.
+        responses: the file, see `read_responses`. problems: where the benchmark is,
+            None for the hub. num_responses: to each problem, as many as there must be.
+    """
+    known = open_benchmark(benchmark, problems).problems
+    record = judge_all(
+        known,
+        read_responses(Path(responses), known, num_responses=num_responses),
+        benchmark=benchmark,
+        sampling=file_settings(Path(responses)),
+        rule={"think_tags": "optional", "answer_form": "equivalent", "truncated": "as_text"},
+        limits={"test_timeout_s": 6.0, "test_memory_mb": 1024},
+    )
+    save_record(record, folder.path / "evaluations" / f"{benchmark}-00000.npz")
+
+
+def file_settings(path: Path) -> dict[str, str]:
+    """How responses of a file were drawn: they are its own."""
+    return {"responses": path.name, "responses_sha256": sha256_file(path)}
+
+
+def shown_progress(work: Sequence, verb: str):
+    """`work`, item by item, with a bar and the time that is left on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, verb, console=Console(stderr=True), disable=not sys.stderr.isatty())

@@ -18,6 +18,8 @@ UNKNOWN_TOKENS = -1
 
 VALIDATION = "validation"
 
+"""What `looked_at` tells."""
+
 _ARRAYS = ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found")
 
 
@@ -77,22 +79,3 @@ def load_record(path: Path) -> EvalRecord:
         raise DamagedEntry(
             f"{path} is not a readable evaluation ({error}); delete its run folder and run again"
         ) from error
-
-
-def scored_files(folder: Path) -> dict[int, list[Path]]:
-    """The evaluations of a training run by step, in order, that make its curve of scores: on the
-    benchmarks that its first one has, since what decides claims is measured in the second half
-    alone; on the validation set if it is alone."""
-    named = [
-        (int(step), path, name)
-        for path in sorted((folder / "evaluations").glob("*.npz"))
-        for name, _, step in [path.stem.rpartition("-")]
-        if step.isdecimal()  # else a user's copy
-    ]
-    named = sorted([each for each in named if each[2] != VALIDATION] or named)
-    names = {name for step, _, name in named if step == named[0][0]}
-    by_step: dict[int, list[Path]] = {}
-    for step, path, name in named:
-        if name in names:
-            by_step.setdefault(step, []).append(path)
-    return by_step

@@ -368,7 +368,7 @@ class Experiment(Showing, Exploring):
             return {name: getattr(self.published.section, name) for name in names}
         stages = self.stages()
         entries = [
-            read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
+            read_own_json(self.folder(stage) / DONE)
             for stage in with_inputs(stages).values()
             if self.is_done(stage)
         ]

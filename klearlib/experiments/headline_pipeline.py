@@ -188,7 +188,7 @@ def released_stages(files: Mapping[str, Mapping]) -> dict[str, Stage]:
                 )
         found[name] = Stage(
             "released",
-            "klearlib.evaluate.released:judge_released",
+            "klearlib.evaluate.judging:judge_released",
             {
                 "benchmark": name,
                 **{key: place and str(place) for key, place in places.items()},

@@ -8,7 +8,7 @@ from klearlib import paper
 from klearlib.experiments.catalogue import experiments
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.shown import Frame, Rows, table
-from klearlib.params.base import NotebookParams
+from klearlib.params.options import NotebookParams
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
 from klearlib.report.verdicts import ledger
 

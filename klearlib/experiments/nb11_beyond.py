@@ -29,8 +29,8 @@ from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
+from klearlib.report.bars import forest_figure, heat_maps
 from klearlib.report.curves import learning_curves
-from klearlib.report.explored import forest_figure, heat_maps
 from klearlib.report.section import NOT_TESTED, SampleItem
 from klearlib.report.verdicts import Evidence
 

@@ -114,11 +114,10 @@ def rule_spec(rule: str | dict, *, eps_low: float, eps_high: float, options: RLO
 
 def require_usable(rule: str | dict, *, eps_low: float, eps_high: float, options: RLOptions):
     """Raises ParameterError where a rule with values or a file of its own cannot be made, or where
-    its function fails on a small grid; see `klearlib.rl.rule_check`."""
+    its function fails on a small grid; see `klearlib.rl.coefficients`."""
     if isinstance(rule, str):
         return
-    from klearlib.rl.coefficients import rule_from
-    from klearlib.rl.rule_check import check_function
+    from klearlib.rl.coefficients import check_function, rule_from
 
     try:
         found = rule_from(rule_spec(rule, eps_low=eps_low, eps_high=eps_high, options=options))

@@ -59,7 +59,7 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
     from klearlib.run.entry import DONE, read_metrics, read_own_json, read_samples
 
     folder = stage.folder(runs_dir)
-    done = read_own_json(folder / DONE, "files", "provenance", "seconds")
+    done = read_own_json(folder / DONE)
     files = done["files"].items()
     weights = [entry["sha256"] for name, entry in sorted(files) if name.startswith("model/")]
     about = {

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import WORKERS, NotebookParams
 from klearlib.params.fields import Record, amended, count, parameter, rate
-from klearlib.params.options import NOT_STATED, DataOptions
+from klearlib.params.options import NOT_STATED, WORKERS, DataOptions, NotebookParams
 
 NORMALIZER = {
     "choices": ("token", "sequence_sum", "sequence"),

@@ -6,11 +6,13 @@ YAML turns ``1e-4`` into text. Every value therefore passes through here before 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
 import json
 import math
+import operator
 import types
 import typing
 
@@ -26,9 +28,9 @@ _WORDS = {
     bool: ("true or false", "truth values"),
 }
 _RANGES = {
-    "minimum": ("at least", float.__ge__),
-    "maximum": ("at most", float.__le__),
-    "above": ("above", float.__gt__),
+    "minimum": ("at least", operator.ge),
+    "maximum": ("at most", operator.le),
+    "above": ("above", operator.gt),
 }
 
 
@@ -42,7 +44,7 @@ def parameter(default=MISSING, *, help: str, **limits):
     and `place` (the paper's value and where it says so), `keyed` (False: the value cannot change a
     result, so it is no part of a cache key), `asset` ("model": the value names one, None names
     none), `check` (of an object, for which no other limit holds: a function that gives it or raises
-    ParameterError), `written` (name -> how to write what people take for a parameter of that name).
+    ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -136,11 +138,8 @@ def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
     """What to write in the place of a name that is no parameter: a field of an option stands inside
     of it."""
     for field in fields.values():
-        if name in field.metadata.get("written", {}):
-            return f"write {field.metadata['written'][name]}"
-        if "record" in field.metadata and name in {
-            each.name for each in dataclasses.fields(field.metadata["record"])
-        }:
+        record = field.metadata.get("record")
+        if record and name in {each.name for each in dataclasses.fields(record)}:
             return f"write it as {field.name}={{{name}: ...}}"
     return did_you_mean(str(name), fields)
 
@@ -188,9 +187,8 @@ def _checked(value, kind, where: str, limits):
             if isinstance(value, str) and value.lstrip().startswith("["):
                 name = where.rpartition(" ")[2]
                 fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"
-            raise ParameterError(
-                f"{where} must be a list of {_WORDS[item][1]}, got {value!r}: {fix}"
-            )
+            words = _WORDS[item][1]
+            raise ParameterError(f"{where} must be a list of {words}, got {value!r}: {fix}")
         may_be_empty = not limits or limits.get("may_be_empty")
         require(value or may_be_empty, f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
@@ -198,7 +196,7 @@ def _checked(value, kind, where: str, limits):
         twice = limits.get("unique") and len(named) < len(checked)
         require(not twice, f"{where} names a value twice, in six digits: {checked}")
         return checked
-    return _in_range(_of_kind(value, kind, where, limits), where, limits)
+    return _plain(value, kind, where, limits)
 
 
 def _checked_dict(value, where: str, limits) -> dict:
@@ -210,18 +208,19 @@ def _checked_dict(value, where: str, limits) -> dict:
     if "entries" not in limits:
         return dict(value)
     require(value or limits.get("may_be_empty"), f"{where} is empty: name at least one")
+    checked = {}
     for name, each in value.items():
         is_text = isinstance(name, str)
         require(is_text, f'{where} has the name {name!r}: write it in quotes, "{name}"')
         needs = "a mapping of names to values, or {} where it needs none"
         require(isinstance(each, dict), f"{where}: {name} must be {needs}, got {each!r}")
-    return {
-        name: dataclasses.asdict(check_values(limits["entries"], each, f"{where}: {name}"))
-        for name, each in value.items()
-    }
+        complete = check_values(limits["entries"], each, f"{where}: {name}")
+        checked[name] = dataclasses.asdict(complete)
+    return checked
 
 
-def _of_kind(value, kind: type, where: str, limits):
+def _plain(value, kind: type, where: str, limits):
+    """A number, text or truth value within its limits."""
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -229,6 +228,12 @@ def _of_kind(value, kind: type, where: str, limits):
         raise ParameterError(f"{where} must be {_WORDS[kind][0]}, got {value!r}{hint}")
     finite = kind is not float or math.isfinite(value)
     require(finite, f"{where} must be a finite number, got {value}")
+    choices = limits.get("choices")
+    if choices and value not in choices:
+        raise ParameterError(f"{where} is {value!r}; {did_you_mean(str(value), choices)}")
+    for name, (words, holds) in _RANGES.items():
+        fits = name not in limits or holds(value, limits[name])
+        require(fits, f"{where} must be {words} {limits.get(name)}, got {value!r}")
     return value
 
 
@@ -236,21 +241,7 @@ def _hint(value, kind: type, limits) -> str:
     """What most likely went wrong on the way through YAML or a command line."""
     if kind is str and value is False and "off" in limits.get("choices", ()):
         return ': YAML reads off as false, write "off"'
-    try:
-        number = kind(value) if isinstance(value, str) and kind in (int, float) else None
-    except ValueError:
-        return ""
-    if number is None:
-        return ""
-    # YAML takes 1e-4, without a point, for a text.
-    return f": it is a text, write {yaml.safe_dump(number).split()[0]} without quotes"
-
-
-def _in_range(value, where: str, limits):
-    choices = limits.get("choices")
-    if choices and value not in choices:
-        raise ParameterError(f"{where} is {value!r}; {did_you_mean(str(value), choices)}")
-    for name, (words, holds) in _RANGES.items():
-        fits = name not in limits or holds(float(value), float(limits[name]))
-        require(fits, f"{where} must be {words} {limits.get(name)}, got {value!r}")
-    return value
+    if isinstance(value, str) and kind in (int, float):
+        with contextlib.suppress(ValueError):  # YAML takes 1e-4, without a point, for a text
+            return f": it is a text, write {yaml.safe_dump(kind(value)).split()[0]} without quotes"
+    return ""

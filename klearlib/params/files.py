@@ -6,14 +6,14 @@ import copy
 from functools import lru_cache
 from pathlib import Path
 
+import yaml
+
 from klearlib.errors import ParameterError, did_you_mean
-from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
-from klearlib.params.options import LOCAL, VERL
+from klearlib.params.options import LOCAL, VERL, NotebookParams
 from klearlib.params.project import root
 from klearlib.params.real import RealParams
 from klearlib.params.statistics import StatisticsParams
-from klearlib.params.strict_yaml import parse_yaml
 from klearlib.params.worlds import (
     CodeMiniatureParams,
     DataMiniatureParams,
@@ -101,10 +101,9 @@ def load(profile: str, name: str):
     where = f"params/{profile}/{_place(name)}"
     if file != f"{name}.yaml":
         sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
-        for each in values:
-            if each not in sections:
-                near = did_you_mean(each, sections)
-                raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
+        for each in values.keys() - {*sections}:
+            near = did_you_mean(each, sections)
+            raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
         values = values.get(name)
     if not values:
         raise ParameterError(
@@ -142,6 +141,34 @@ def uses_miniature(params: NotebookParams) -> bool:
     """Whether a notebook with these parameters runs in the embedded world: what it measures there
     only stands for the paper's models and benchmarks."""
     return bool(params.worlds) and not is_real(params.profile)
+
+
+def parse_yaml(text: str) -> object:
+    """The value that a YAML text stands for.
+
+    Raises:
+        ValueError: no YAML, or a name written twice: the line and what is wrong there.
+    """
+    try:
+        return yaml.load(text, Loader=_Strict)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ValueError(f"line {line}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a letter that no file has; the date 2025-99-99
+        raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML in which no name is written twice, of which plain YAML takes the last."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"{key.value} is written twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
 
 def _read(path: Path) -> dict:

@@ -1,12 +1,15 @@
-"""Options of RL, the test filter and data, where the paper leaves a choice or others differ."""
+"""What every notebook's parameters have, and the options of RL, the test filter and data, where the
+paper leaves a choice or others differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from klearlib.params.fields import choice, count, parameter, rate, require
+from klearlib.params.fields import Record, choice, count, parameter, rate, require
 from klearlib.params.own_files import read_reward
 from klearlib.rl.settings import require_correctable
+from klearlib.scale.ray_cluster import check_workers
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S
 
 NOT_STATED = "not stated"
@@ -17,6 +20,24 @@ _COLDEST = {"minimum": 0.01}  # logits divided by less may be infinite
 _BETA = {"minimum": 0.0, "maximum": 1e6}
 _TIMEOUT = {"help": "limit of one test of a program", "default": 2.0, **TIMEOUT}
 _MEMORY = {"help": "limit of one test of a program", "default": 256, **MEMORY}
+WORKERS = {
+    "check": check_workers,
+    "keyed": False,
+    "help": "processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
+}
+"""The field `workers` of a notebook that runs stages."""
+
+
+@dataclass(frozen=True)
+class NotebookParams(Record):
+    """The base of every notebook's record.
+
+    worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`.
+    """
+
+    worlds: ClassVar[tuple[str, ...]] = ()
+
+    profile: str = parameter("smoke", help="folder in params/ and results/")
 
 
 @dataclass(frozen=True)

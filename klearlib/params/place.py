@@ -13,9 +13,9 @@ from pathlib import Path
 import yaml
 
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
 from klearlib.params.files import load_profile, profiles
+from klearlib.params.options import NotebookParams
 from klearlib.params.project import root
 from klearlib.run.files import read_json, write_json
 
@@ -26,50 +26,30 @@ OUT = "KLEAR_OUT"
 OWN = "own-"
 """How the folders of changed values without a name begin: the next ones take their place."""
 
-Differences = dict[str, tuple[object, object]]
-"""Parameter -> its value in the profile's file, its value here."""
-
 
 @dataclass(frozen=True)
 class Place:
-    """A results folder: what its notebooks ran with.
-
-    changes: parameter, or "NN.parameter" where the notebooks differ in it -> its value; empty where
-    all values are those of `profile`.
-    """
+    """A results folder, the profile, and the values that its notebooks had in place of those of the
+    profile's files, by the names of parameters."""
 
     folder: Path
     profile: str
     changes: dict[str, object]
 
     @property
-    def words(self) -> list[str]:
-        """The arguments of ``klear run`` and ``klear plan`` by which results come here."""
-        words = ["--profile", self.profile]
+    def command(self) -> str:
+        """The ``klear run`` that fills it."""
+        words = ["klear", "run", "--profile", self.profile]
         for name, value in self.changes.items():
             words += ["--set", f"{name}={in_yaml(value)}"]
         if self.folder.name != self.profile:
             words += ["--out", f"{self.folder.parent.name}/{self.folder.name}"]
-        return words
-
-    @property
-    def command(self) -> str:
-        """The ``klear run`` that fills it."""
-        return shlex.join(["klear", "run", *self.words])
+        return shlex.join(words)
 
     def says(self) -> str:
         """Its changes in words: "seeds: [0], num_steps: 3"; "" for none."""
         changes = in_brief(self.changes)
         return ", ".join(f"{name}: {in_yaml(value)}" for name, value in changes.items())
-
-    def applies(self, notebook: str) -> dict[str, object]:
-        """The changes that name `notebook`, or all notebooks."""
-        number = notebook.partition("_")[0]
-        return {
-            name.removeprefix(f"{number}."): value
-            for name, value in self.changes.items()
-            if "." not in name or name.startswith(f"{number}.")
-        }
 
     def claim(self) -> None:
         """Write down whose results it holds; in the profile's own folder there is nothing to write.
@@ -77,8 +57,6 @@ class Place:
         Raises ParameterError if it holds results of other parameters, unless it is an `OWN` one.
         """
         there = _written(self.folder)
-        if there is None and any(self.folder.glob("*/section.json")):
-            there = Place(self.folder, self.folder.name, {})
         if there not in (None, self) and not self.folder.name.startswith(OWN):
             raise _mixed(there, self)
         if self.folder.name != self.profile:
@@ -96,8 +74,9 @@ def keyed_values(params: NotebookParams) -> dict[str, object]:
     }
 
 
-def differences(notebook: str, params: NotebookParams) -> Differences:
-    """What can change a result and is not as the profile's file for `notebook` has it.
+def differences(notebook: str, params: NotebookParams) -> dict[str, tuple[object, object]]:
+    """What can change a result and is not as the profile's file for `notebook` has it: parameter ->
+    its value there, its value here.
 
     Raises ParameterError where the profile has no such notebook.
     """
@@ -108,19 +87,10 @@ def differences(notebook: str, params: NotebookParams) -> Differences:
 
 
 def changes_of(checked: Mapping[str, NotebookParams]) -> dict[str, object]:
-    """The `Place.changes` of several notebooks: a parameter that changes to one value in all of
-    them that have it stands under its own name."""
-    changed = {notebook: differences(notebook, each) for notebook, each in checked.items()}
-    changes: dict[str, object] = {}
-    for name in sorted({name for each in changed.values() for name in each}):
-        having = [notebook for notebook, each in checked.items() if hasattr(each, name)]
-        values = {n: changed[n][name][1] for n in having if name in changed[n]}
-        first = next(iter(values.values()))
-        if len(values) == len(having) and all(value == first for value in values.values()):
-            changes[name] = first
-        else:
-            changes |= {f"{n.partition('_')[0]}.{name}": value for n, value in values.items()}
-    return changes
+    """The `Place.changes` of notebooks to which the same values are given."""
+    changed = [differences(notebook, each) for notebook, each in checked.items()]
+    values = {name: here for each in changed for name, (_, here) in each.items()}
+    return dict(sorted(values.items()))
 
 
 def place_of(profile: str, changes: dict[str, object], out: str | None = None) -> Place:
@@ -157,15 +127,13 @@ def place_for(notebook: str, params: NotebookParams) -> Place:
 
     Raises ParameterError if `OUT` names a folder with results of other parameters.
     """
-    changes = {name: value for name, (_, value) in differences(notebook, params).items()}
+    changes = changes_of({notebook: params})
     if OUT not in os.environ:
         own = f"results/{OWN}{notebook.partition('_')[0]}" if changes else None
         return place_of(params.profile, changes, own)
     place = place_of(params.profile, changes, os.environ[OUT])
-    there = _written(place.folder)
-    if there is None:
-        return place
-    asked = {name: v for name, v in there.applies(notebook).items() if hasattr(params, name)}
+    there = _written(place.folder) or place
+    asked = {name: value for name, value in there.changes.items() if hasattr(params, name)}
     same = all(getattr(params, name) == value for name, value in asked.items())
     if there.profile != params.profile or not same or changes.keys() - asked.keys():
         raise _mixed(there, place)
@@ -185,27 +153,21 @@ def own_places(profile: str) -> list[Place]:
 
 
 def _written(folder: Path) -> Place | None:
-    path = folder / CHANGES
     try:
-        content = read_json(path)
-        profile, changes = content["profile"], content["changes"]
+        content = read_json(folder / CHANGES)
+        return Place(folder, content["profile"], dict(content["changes"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        profile = changes = None
-    if not isinstance(profile, str) or not isinstance(changes, dict):
-        raise DamagedEntry(f"{path} is damaged: delete {folder}, then run again")
-    return Place(folder, profile, changes)
+        path = folder / CHANGES
+        raise DamagedEntry(f"{path} is damaged: delete {folder}, then run again") from None
 
 
 def _mixed(there: Place, wanted: Place) -> ParameterError:
-    holds, these = (
-        f"profile {place.profile} with {place.says() or 'its own values'}"
-        for place in (there, wanted)
-    )
+    holds, these = (f"{p.profile} with {p.says() or 'its own values'}" for p in (there, wanted))
     return ParameterError(
-        f"{there.folder.parent.name}/{there.folder.name} holds results of {holds}, and these are "
-        f"of {these}: delete it, or name another folder (--out, in a notebook %env {OUT})"
+        f"results/{there.folder.name} holds results of profile {holds}, and these are of profile "
+        f"{these}: delete it, or name another folder (--out, in a notebook %env {OUT})"
     )
 
 

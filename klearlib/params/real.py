@@ -80,16 +80,10 @@ class RealParams(ShapeParams):
     """A real model and the data sets that it is trained and measured on: as many as the profile's
     notebooks need. Mathematics alone needs nothing of code, and the other way round.
 
-    `maths_sources` and `code_sources`, whose responses SFT learns, and `maths_problems` and
-    `code_problems`, which RL draws from, map names of `klearlib.data.sources.SOURCES` (or other
-    names, for several parts of one data set) to `DataSetParams`, the best source first. Without any
-    sources, and without `sft_model`, RL starts from `model` itself.
-    `benchmarks` maps names of `BENCHMARKS`, or others, to `BenchmarkParams`; one's own stand, in
-    their order, in the places of the paper's that are absent.
-    `shapes` maps the reference and the teachers to `ShapeParams`; those that are the base model
-    itself need none.
-    Where there is no teacher of the majority filter or of the test filter, the problems are those
-    that have passed it already.
+    Data sets have names of `klearlib.data.sources.SOURCES`, or others for several parts of one.
+    Without sources and `sft_model` RL starts from `model` itself. Benchmarks of one's own stand, in
+    their order, in the places of the paper's that are absent. `shapes` needs none of the base
+    model. Without a teacher of the majority or the test filter the problems have passed it already.
     """
 
     seed: int = count("of the choice of problems and of the SFT checkpoint", minimum=0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import WORKERS, NotebookParams
 from klearlib.params.fields import Record, amended, count, parameter
 from klearlib.params.options import (
     LOCAL,
     NOT_STATED,
     VERL,
+    WORKERS,
     FilterOptions,
+    NotebookParams,
     RLOptions,
     check_schedule,
 )

@@ -149,14 +149,6 @@ class CodeMiniatureParams(CodeText, _Tuned):
     sft_learning_rate = amended(help="of SFT and teacher")
     teacher_steps: int = count("updates of the teacher")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.teacher_slip_share <= self.slip_share,
-            f"teacher_slip_share {self.teacher_slip_share} must not exceed slip_share "
-            f"{self.slip_share}: the teacher is the better writer",
-        )
-
 
 @dataclass(frozen=True)
 class DataMiniatureParams(RawSources):
@@ -175,20 +167,6 @@ class DataMiniatureParams(RawSources):
     strong_slip_share: float = _share("the same of the strong teacher")
     strong_step_noise: float = _share("the same of the strong teacher")
     strong_steps: int = count("updates of the strong teacher")
-
-    def __post_init__(self) -> None:
-        for worse, better in (("weak", "middle"), ("middle", "strong")):
-            for name, word, sign in (
-                ("slip_share", "below", 1),
-                ("step_noise", "below", 1),
-                ("steps", "above", -1),
-            ):
-                low, high = (getattr(self, f"{grade}_{name}") for grade in (worse, better))
-                require(
-                    sign * (low - high) >= 0,
-                    f"{worse}_{name} {low} must not be {word} {better}_{name} {high}: the "
-                    f"{better} teacher is the better one",
-                )
 
 
 @dataclass(frozen=True)
@@ -214,11 +192,6 @@ class JointMiniatureParams(JointText, _Pretrained):
             self.max_new_tokens < self.max_positions,
             f"max_new_tokens {self.max_new_tokens} must be below max_positions "
             f"{self.max_positions}: the prompt needs positions too",
-        )
-        require(
-            self.yarn_original >= self.max_positions,
-            f"yarn_original {self.yarn_original} must be at least max_positions "
-            f"{self.max_positions}, the positions that the model was trained on",
         )
 
 

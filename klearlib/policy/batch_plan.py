@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,9 +10,9 @@ import torch
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import Compute
-from klearlib.policy.layout import Tokens, cut_by_tokens
+from klearlib.policy.decoder import Tokens
 from klearlib.policy.memory import choose_micro_batch_tokens
-from klearlib.policy.reader import Reader, reading
+from klearlib.policy.reader import Reader, reader_of
 
 T, S = TypeVar("T"), TypeVar("S", bound=Tokens)
 
@@ -32,29 +31,34 @@ class BatchPlan:
     """The parts in which a run computes; where the memory ran out once, they stay smaller.
 
     micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
-    precision, recompute (gradient_checkpointing): see `klearlib.policy.compute.Compute`. pad_id: of
-    transformers' padded rows. parts_count: the objective depends on how a batch is cut, so that no
-    part may become smaller. num_halvings: how often the memory ran out so far.
+    precision, recompute (gradient_checkpointing): see `klearlib.policy.compute.Compute`.
+    parts_count: the objective depends on how a batch is cut, so that no part may become smaller.
+    num_halvings: how often the memory ran out so far.
     """
 
     micro_batch_tokens: int | None
     precision: str
-    pad_id: int
     recompute: bool = False
     parts_count: bool = False
     num_halvings: int = 0
 
-    def reading(self, model) -> AbstractContextManager[Reader]:
-        how = {"precision": self.precision, "recompute": self.recompute, "pad_id": self.pad_id}
-        return reading(model, **how)
+    def reader(self, model) -> Reader:
+        """`model` at the weights that it has now."""
+        return reader_of(model, precision=self.precision, recompute=self.recompute)
 
     def cut(self, rows: Sequence[S]) -> list[list[S]]:
-        """The micro-batches of `rows`; see `klearlib.policy.layout.cut_by_tokens`."""
+        """The micro-batches of `rows`: by rising length, cut so that rows x longest row of a part
+        stays within `micro_batch_tokens`. A longer row makes a part of its own: nothing is dropped.
+        """
         if self.micro_batch_tokens is None:
             return [list(rows)]
-        lengths = [len(each.ids) for each in rows]
-        parts = cut_by_tokens(lengths, max_tokens=self.micro_batch_tokens)
-        return [[rows[index] for index in part] for part in parts]
+        parts: list[list[S]] = []
+        for row in sorted(rows, key=lambda row: len(row.ids)):
+            if parts and (len(parts[-1]) + 1) * len(row.ids) <= self.micro_batch_tokens:
+                parts[-1].append(row)
+            else:
+                parts.append([row])
+        return parts
 
     def fitting(self, attempt: Callable[[], T], *, sequences: Sequence[Tokens]) -> T:
         """What `attempt` returns, after as many halvings of `micro_batch_tokens` as it takes.
@@ -74,43 +78,32 @@ class BatchPlan:
             # free.
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            self._halve(sorted(len(each.ids) for each in sequences), said)
-
-    def _halve(self, lengths: Sequence[int], said: str) -> None:
-        """Of rows, rising: no part holds two where the two shortest do not fit."""
-        if self.parts_count:
-            raise KlearError(
-                f"out of memory ({said}), and the objective depends on micro_batch_tokens: set "
-                "loss_denominator and lm_normalizer to mini_batch, or lower micro_batch_tokens"
-            )
-        now = self.micro_batch_tokens or len(lengths) * lengths[-1]
-        if len(lengths) < 2 or 2 * lengths[1] > now:
-            raise KlearError(
-                f"out of memory with a single row of at most {lengths[-1]} tokens in a pass "
-                f"({said}): set gradient_checkpointing: true or precision: bf16, or lower "
-                "max_new_tokens or max_positions"
-            )
-        self.micro_batch_tokens = now // 2
-        self.num_halvings += 1
+            lengths = sorted(len(each.ids) for each in sequences)
+            now = self.micro_batch_tokens or len(lengths) * lengths[-1]
+            # No part holds two rows where the two shortest do not fit.
+            if self.parts_count or len(lengths) < 2 or 2 * lengths[1] > now:
+                setting = "gradient_checkpointing: true or precision: bf16"
+                if self.parts_count:
+                    setting = "loss_denominator and lm_normalizer to mini_batch"
+                raise KlearError(
+                    f"out of memory with rows of up to {lengths[-1]} tokens ({said}) in a pass "
+                    f"that cannot become smaller: set {setting}, or lower micro_batch_tokens, "
+                    "max_new_tokens or max_positions"
+                )
+            self.micro_batch_tokens = now // 2
+            self.num_halvings += 1
 
 
-def plan_batches(model, compute: Compute, *, pad_id: int, parts_count: bool = False) -> BatchPlan:
+def plan_batches(model, compute: Compute, *, parts_count: bool = False) -> BatchPlan:
     """The plan of a run over `model`, made before the state of a checkpoint takes memory.
 
     `micro_batch_tokens` 0 takes as many as the memory holds, see
     `klearlib.policy.memory.choose_micro_batch_tokens`.
     """
-    return BatchPlan(
-        micro_batch_tokens=compute.micro_batch_tokens
-        or choose_micro_batch_tokens(model, compute=compute),
-        precision=compute.precision,
-        pad_id=pad_id,
-        recompute=compute.gradient_checkpointing,
-        parts_count=parts_count,
-    )
+    tokens = compute.micro_batch_tokens or choose_micro_batch_tokens(model, compute=compute)
+    return BatchPlan(tokens, compute.precision, compute.gradient_checkpointing, parts_count)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return any(words in str(error) for words in _OUT_OF_MEMORY)
+    is_torchs = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return is_torchs or any(words in str(error) for words in _OUT_OF_MEMORY)

@@ -8,56 +8,91 @@ D a head's size, f the width of the feed-forward, V words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
-from transformers.activations import SiLUActivation
-
-if TYPE_CHECKING:
-    from klearlib.policy.layout import TokenLine
 
 # Heads [..., heads, D] of queries, keys and values -> [..., H * D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-_PARTS = (nn.Embedding, nn.Linear, nn.ModuleList, SiLUActivation)
 _ROPE = ("default", "yarn")  # whose angles do not depend on the length
 
 
 def can_decode(model) -> bool:
-    """Whether `Decoder` computes what `model` does: a plain dense model of the three families in
-    float32 or float64, with sdpa attention to all tokens before, and nothing random, quantised,
-    hooked in or replaced."""
-    config, kind = model.config, type(model)
+    """Whether `Decoder` computes what `model` does: a dense model of the three families as
+    `klearlib.policy.load.load_policy` loads it, with sdpa attention to all tokens before."""
+    config = model.config
     return (
-        kind in (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+        type(model) in (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
         and config._attn_implementation == "sdpa"
         and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-        and getattr(config, "is_causal", True)
         and config.hidden_act == "silu"
         and config.rope_parameters["rope_type"] in _ROPE
         and 2 * len(model.model.rotary_emb.inv_freq) == model.model.layers[0].self_attn.head_dim
         and not config.attention_dropout
-        and all(is_plain(module, kind.__module__) for module in model.modules())
-        and {type(weight.data) for weight in model.parameters()} == {torch.Tensor}
-        and {weight.dtype for weight in model.parameters()} in ({torch.float32}, {torch.float64})
-        and len({weight.device for weight in model.parameters()}) == 1
+        and model.dtype in (torch.float32, torch.float64)
     )
 
 
-def is_plain(module, family: str | None = None) -> bool:
-    """Whether a module is as its family or torch made it: no adapter in its place, no other forward
-    pass, and no hook around it."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks)
-    hooks += (module._backward_hooks, module._backward_pre_hooks)
-    kind = type(module)
-    made = kind.__module__ == family or kind in _PARTS
-    return made and "forward" not in vars(module) and not any(hooks)
+class Tokens(Protocol):
+    """Token ids of a prompt and its response, a sequence or a tensor [T]; those from `num_prompt`
+    >= 1 on are the response."""
+
+    ids: Sequence[int] | torch.Tensor
+    num_prompt: int
+
+
+@dataclass(frozen=True)
+class TokenLine:
+    """M tokens of N sequences. The last token of a sequence predicts nothing and is left out.
+
+    ids, positions: long [M]. rows: long [N, T], the place in the line of each token of a sequence,
+    0 in the padding. places: long [M], the place in the flattened rows where each token of the line
+    first stands. before: long [K], the places in the line that predict the K response tokens.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    rows: torch.Tensor
+    places: torch.Tensor
+    before: torch.Tensor
+
+
+def token_line(sequences: Sequence[Tokens], *, device: torch.device | str) -> TokenLine:
+    """The line of these sequences, prompts that are equal once.
+
+    >>> from types import SimpleNamespace as Made
+    >>> made = [Made(ids=(5, 6, 7), num_prompt=2), Made(ids=(5, 6, 8, 9), num_prompt=2)]
+    >>> line = token_line(made, device="cpu")
+    >>> line.ids.tolist(), line.rows.tolist(), line.before.tolist()
+    ([5, 6, 8], [[0, 1, 0], [0, 1, 2]], [1, 1, 2])
+    """
+    width = max(len(each.ids) for each in sequences) - 1
+    rows = torch.zeros((len(sequences), width), dtype=torch.long)
+    starts: dict[bytes, int] = {}  # of a prompt's tokens -> where they start in the line
+    ids, positions, places, before, length = [], [], [], [], 0
+    for number, each in enumerate(sequences):
+        tokens = torch.as_tensor(each.ids, dtype=torch.long)
+        split, end = each.num_prompt, len(tokens) - 1
+        prompt = tokens[:split].numpy().tobytes()
+        begin = split if prompt in starts else 0  # what of the sequence is new to the line
+        start = starts.setdefault(prompt, length)
+        span = torch.arange(begin, end)
+        ids.append(tokens[begin:end])
+        positions.append(span)
+        places.append(number * width + span)
+        rows[number, :split] = torch.arange(start, start + split)
+        rows[number, begin:end] = torch.arange(length, length + end - begin)
+        before.append(rows[number, split - 1 : end])
+        length += end - begin
+    ids, positions, places, before = map(torch.cat, (ids, positions, places, before))
+    return TokenLine(*(each.to(device) for each in (ids, positions, rows, places, before)))
 
 
 # Linear maps that read the same states: [out, in] and its bias [out] or None.

@@ -5,70 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
+from klearlib.policy.requests import Engine
 from klearlib.policy.sampling import OnSampled, sample_groups
 from klearlib.records import Problem, Response
 
 
-class Engine(Protocol):
-    """What draws the responses of a policy.
-
-    Seeds, end tokens, truncation and the log-probabilities of `Response` mean the same in all
-    engines; that the same seed gives the same responses holds for each engine alone. setting: what
-    a sampling record says of the engine, ``engine`` and ``precision``.
-    """
-
-    tokenizer: object
-    setting: dict[str, str]
-
-    def sample_groups(
-        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
-    ) -> list[list[Response]]:
-        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`."""
-
-    def wake(self) -> None:
-        """Be ready to sample, with the weights that the trainer's model has now."""
-
-    def sleep(self) -> None:
-        """Give back the memory that training needs."""
-
-    def close(self) -> None:
-        """End what the engine started."""
-
-
-class TransformersEngine:
+class TransformersEngine(Engine):
     """The engine in this process: the weights are the trainer's own, so there is nothing to hand
     over and nothing to give back."""
 
     def __init__(self, model, tokenizer, compute: Compute, on_sampled: OnSampled | None = None):
-        self.tokenizer = tokenizer
-        self.setting = {"engine": compute.engine, "precision": compute.precision}
-        self._model, self._compute, self._on_sampled = model, compute, on_sampled
+        super().__init__(tokenizer, {"engine": compute.engine, "precision": compute.precision})
+        self._model, self._on_sampled = model, on_sampled
+        self._how = {"precision": compute.precision, "batch_rows": compute.batch_rows}
 
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
     ) -> list[list[Response]]:
-        return sample_groups(
-            self._model,
-            self.tokenizer,
-            problems,
-            group_size=group_size,
-            settings=settings,
-            precision=self._compute.precision,
-            batch_rows=self._compute.batch_rows,
-            on_sampled=self._on_sampled,
-        )
+        how = {"group_size": group_size, "settings": settings, "on_sampled": self._on_sampled}
+        return sample_groups(self._model, self.tokenizer, problems, **how, **self._how)
 
     def wake(self) -> None:
         self._model.eval()
-
-    def sleep(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @contextmanager

@@ -1,4 +1,9 @@
-"""The trainer's forward and backward pass over a micro-batch: the decoder, or transformers."""
+"""The trainer's forward and backward pass over a micro-batch, by the decoder or transformers, and
+the log-probabilities of its tokens by linear map and softmax.
+
+With z = W h, p = softmax(z / T) and y the target, the gradient of log p_y is (onehot(y) - p) / T
+with respect to z; so it needs nothing but p and what arrives for log p_y.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from klearlib.policy.decoder import Decoder, can_decode
-from klearlib.policy.head import head_logprobs
-from klearlib.policy.layout import Tokens, padded_rows, token_line
+from klearlib.policy.decoder import Decoder, Tokens, can_decode, token_line
 from klearlib.policy.load import autocast
 from klearlib.policy.memory import head_chunk_tokens
 
@@ -34,7 +39,7 @@ class Reader:
     num_words: int
 
     def logprobs(
-        self, states: torch.Tensor, targets: torch.Tensor, *, temperature: float, with_entropy: bool
+        self, states: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """logp [C] of the targets, float32 with a graph, and entropy [C] or None."""
         if self.head is None:
@@ -43,22 +48,14 @@ class Reader:
             logp = spread.gather(1, targets[:, None]).squeeze(1)
             entropy = -(spread.exp() * spread).sum(-1).detach() if with_entropy else None
         else:
-            logp, entropy = head_logprobs(
-                states,
-                self.head.weight,
-                self.head.bias,
-                targets,
-                temperature=temperature,
-                with_entropy=with_entropy,
-                dtype=self.dtype,
-            )
+            how = {"temperature": temperature, "with_entropy": with_entropy, "dtype": self.dtype}
+            logp, entropy = head_logprobs(states, self.head.weight, targets, **how)
         return logp.float(), None if entropy is None else entropy.float()
 
 
-@contextmanager
-def reading(model, *, precision: str, recompute: bool = False, pad_id: int) -> Iterator[Reader]:
-    """`model` as it is read within the context: by the decoder where that computes the same, else
-    by its own forward pass over padded rows, of which all logits are held.
+def reader_of(model, *, precision: str, recompute: bool = False) -> Reader:
+    """`model` as it is read at the weights that it has now: by the decoder where that computes the
+    same, else by its own forward pass over padded rows, of which all logits are held.
 
     recompute: the activations of a layer are computed again in the backward pass.
     """
@@ -66,26 +63,29 @@ def reading(model, *, precision: str, recompute: bool = False, pad_id: int) -> I
     if can_decode(model):
         decoder = Decoder(model, precision=precision, recompute=recompute)
 
-        def states(part: Sequence[Tokens]) -> torch.Tensor:
-            return decoder.line_states(token_line(part, device=model.device))
+        def states(rows: Sequence[Tokens]) -> torch.Tensor:
+            return decoder.line_states(token_line(rows, device=model.device))
 
-        yield Reader(states, model.lm_head, decoder.dtype, num_words)
-        return
+        return Reader(states, model.lm_head, decoder.dtype, num_words)
 
-    def logits(part: Sequence[Tokens]) -> torch.Tensor:
+    def logits(rows: Sequence[Tokens]) -> torch.Tensor:
+        ids = [torch.as_tensor(each.ids).long() for each in rows]
+        ids = pad_sequence(ids, batch_first=True)  # [N, T]
+        before = torch.zeros_like(ids, dtype=torch.bool)  # of each response token, the one before
+        for row, each in enumerate(rows):
+            before[row, each.num_prompt - 1 : len(each.ids) - 1] = True
         # A causal model never looks to the right: padding there needs no mask.
-        ids, before = padded_rows(part, pad_id=pad_id, device=model.device)
-        with autocast(model.device, precision):
-            return model(input_ids=ids, use_cache=False).logits[before]
+        with autocast(model.device, precision), _recomputed(model) if recompute else nullcontext():
+            output = model(input_ids=ids.to(model.device), use_cache=False)
+        return output.logits[before.to(model.device)]
 
-    with _recomputed(model) if recompute else nullcontext():
-        yield Reader(logits, None, model.dtype, num_words)
+    return Reader(logits, None, model.dtype, num_words)
 
 
 @contextmanager
 def _recomputed(model) -> Iterator[None]:
-    """Each layer within a checkpoint. transformers has its own, which a model in evaluation mode,
-    as that of RL is, passes over."""
+    """Each layer's forward pass within a checkpoint. transformers has its own, which a model in
+    evaluation mode, as that of RL is, passes over."""
     layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -122,11 +122,69 @@ def in_chunks(
         chunk = slice(start, start + size)
         leaf = states[chunk].detach()
         leaves.append(leaf.requires_grad_(states.requires_grad))
-        yield (
-            chunk,
-            *reader.logprobs(
-                leaf, targets[chunk], temperature=temperature, with_entropy=with_entropy
-            ),
-        )
+        yield chunk, *reader.logprobs(leaf, targets[chunk], temperature, with_entropy)
     if states.requires_grad:
         states.backward(torch.cat([leaf.grad for leaf in leaves]))
+
+
+def head_logprobs(
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    temperature: float = 1.0,
+    with_entropy: bool = True,
+    dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """log softmax(W h / T)[y] of C tokens, and the entropy of each softmax in nats.
+
+    Args:
+        states: [C, d]; weight: [V, d]; targets: long [C].
+        with_entropy: it costs a second pass over the logits and their size in memory.
+        dtype: of the product, default: that of the weights; the softmax is in float32, or float64
+            for float64.
+
+    Returns:
+        logp [C] with a graph that holds [C, V], entropy [C] without one or None.
+    """
+    with torch.autocast(states.device.type, enabled=False):
+        logp, entropy = _Head.apply(
+            states, weight, targets, temperature, with_entropy, dtype or weight.dtype
+        )
+    return logp, entropy if with_entropy else None
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, states, weight, targets, temperature, with_entropy, dtype):
+        low = states.to(dtype), weight.to(dtype)
+        logits = F.linear(*low).to(torch.promote_types(dtype, torch.float32))  # [C, V]
+        if temperature != 1:
+            logits /= temperature
+        logits -= logits.amax(dim=-1, keepdim=True)  # so that no exponential overflows
+        chosen = logits.gather(1, targets[:, None]).squeeze(1)
+        exp_logits = logits.exp() if with_entropy else logits.exp_()  # e^(z - max) [C, V]
+        total = exp_logits.sum(dim=-1)
+        log_z = total.log()
+        if with_entropy:  # log Z - sum of p z; the row-wise dot product holds no third [C, V]
+            dot = torch.bmm(exp_logits[:, None, :], logits[:, :, None]).flatten()
+            entropy = log_z - dot / total
+        else:
+            entropy = log_z.new_empty(0)
+        ctx.save_for_backward(*low, targets, total, exp_logits)
+        ctx.temperature, ctx.dtypes = temperature, (states.dtype, weight.dtype)
+        ctx.mark_non_differentiable(entropy)
+        return chosen - log_z, entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, arrived, _):
+        states, weight, targets, total, exp_logits = ctx.saved_tensors
+        arrived = (arrived / ctx.temperature)[:, None]
+        of_logits = exp_logits * (-arrived / total[:, None])  # -p / T of each word, [C, V]
+        of_logits.scatter_add_(1, targets[:, None], arrived)  # + 1 / T at the target
+        of_logits = of_logits.to(states.dtype)
+        of_states = (of_logits @ weight).to(ctx.dtypes[0])
+        needs_weight = ctx.needs_input_grad[1]
+        of_weight = (of_logits.t() @ states).to(ctx.dtypes[1]) if needs_weight else None
+        return of_states, of_weight, None, None, None, None

@@ -7,9 +7,9 @@ transformers; a token is drawn by `klearlib.policy.drawing` in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor
 
 from klearlib.errors import KlearError
@@ -50,7 +50,7 @@ def sample_groups(
         group_size: G >= 1.
         precision: of the forward pass, see `klearlib.policy.load.autocast`.
         batch_rows: responses that are decoded together, at least 1.
-        on_sampled: called after each token of a batch.
+        on_sampled: called after each batch, and by the decoder after each token of one.
 
     Returns:
         A list of G responses for each problem. The same seed, settings and weights give the same
@@ -77,15 +77,22 @@ def sample_groups(
     total = len(problems) * group_size
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        ids = [prompts[i][1] for i in chosen]
-        ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
+        held = [torch.tensor(prompts[i][1]) for i in chosen]
+        ids, mask = (  # long [P, T], all prompts end in the last column
+            pad_sequence(each, batch_first=True, padding_side="left").to(model.device)
+            for each in (held, [torch.ones_like(ids) for ids in held])
+        )
         done = start * group_size
         for width in widths:  # several only for a group of more than batch_rows responses
             done += len(chosen) * width
-            tell = partial(_tell, on_sampled, done, total)
-            how = (ids, mask, width, ends, settings, generator, tell)
+
+            def tell(num_going: int, at_end: int = done) -> None:
+                if on_sampled is not None:
+                    on_sampled(at_end - num_going, total)
+
+            how = (ids, mask, width, ends, settings, generator)
             if decoder is not None:
-                drawn = _decode(decoder, *how)
+                drawn = _decode(decoder, *how, tell)
             else:
                 with autocast(model.device, precision):
                     drawn = _generate(model, *how)
@@ -98,11 +105,6 @@ def sample_groups(
                     )
                 )
     return groups
-
-
-def _tell(on_sampled: OnSampled | None, at_end: int, total: int, num_going: int) -> None:
-    if on_sampled is not None:
-        on_sampled(at_end - num_going, total)
 
 
 def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
@@ -139,9 +141,8 @@ def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
 class _Drawing(LogitsProcessor):
     """Draws each token of `generate`, which takes the best one of the scores that are left."""
 
-    def __init__(self, settings, generator, seen, ends, tell):
-        self._how, self._seen, self._ends, self._tell = (settings, generator), seen, ends, tell
-        self._going: torch.Tensor | bool = True
+    def __init__(self, settings, generator, seen):
+        self._how, self._seen = (settings, generator), seen
         self.tokens: list[torch.Tensor] = []  # [N] of each step
         self.logps: list[torch.Tensor] = []
 
@@ -151,16 +152,13 @@ class _Drawing(LogitsProcessor):
         self.logps.append(logp)
         if self._seen is not None:
             self._seen.scatter_(1, token[:, None], True)
-        self._going = ~torch.isin(token, self._ends) & self._going
-        self._tell(int(self._going.sum()))
         return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
 
 
-def _generate(model, ids, mask, group_size, ends, settings, generator, tell):
+def _generate(model, ids, mask, group_size, ends, settings, generator):
     """As `_decode`, by the `generate` of any model; what a row draws behind its end is kept."""
     num_words = model.get_output_embeddings().weight.shape[0]
-    seen = _seen(ids, mask, group_size, settings, num_words)
-    drawing = _Drawing(settings, generator, seen, ends, tell)
+    drawing = _Drawing(settings, generator, _seen(ids, mask, group_size, settings, num_words))
     # In place of the model's own, whose penalties and cuts would be added to those of `settings`.
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
@@ -192,24 +190,10 @@ def _whole(tokens: torch.Tensor, logps: torch.Tensor, ends: torch.Tensor):
     return [(token_ids[:n], logp[:n], not end) for token_ids, logp, n, end in rows]
 
 
-def _left_padded(
-    prompts: Sequence[Sequence[int]], pad_id: int | None, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask [P, T] of prompts that all end in the last column."""
-    width = max(map(len, prompts))
-    ids = torch.full((len(prompts), width), 0 if pad_id is None else pad_id)  # masked: any will do
-    attention = torch.zeros((len(prompts), width), dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        attention[row, width - len(prompt) :] = 1
-    return ids.to(device), attention.to(device)
-
-
 def _seen(ids, mask, group_size: int, settings: SamplingSettings, num_words: int):
     """bool [P * G, V]: which tokens stand in the prompt of each row; None without a penalty."""
     if settings.repetition_penalty == 1:
         return None
-    held = torch.zeros((len(ids), num_words), dtype=torch.bool, device=ids.device)
-    row, column = mask.nonzero(as_tuple=True)
-    held[row, ids[row, column]] = True
+    held = torch.zeros((len(ids), num_words), dtype=torch.long, device=ids.device)
+    held = held.scatter_add_(1, ids, mask) > 0  # padding adds nothing
     return held.repeat_interleave(group_size, dim=0)

@@ -1,27 +1,52 @@
-"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32 in a
-process of its own."""
+"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32.
+
+vLLM has a process of its own, ``python -m klearlib.policy.vllm_engine DESCRIPTOR PARENT``: its
+client blocks for ever when its core is killed, and its threads stay out of a process that forks.
+
+The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
+no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others a name in
+`_ANSWERS` and its arguments. Each is answered by ``("done", result)``, or by ``("failed", line)``
+and the end of the process, which comes with that of the socket or of PARENT too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import multiprocessing
 import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from array import array
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
+import torch.multiprocessing  # teaches multiprocessing to share tensors
+from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import load_tokenizer, missing_model, with_yarn
-from klearlib.policy.requests import (
-    RequestEngine,
-    draws_from_policy,
-    request_words,
-    require_temperature,
+from klearlib.policy.load import folder_of, load_tokenizer, with_yarn
+from klearlib.policy.prompts import num_positions
+from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
+from klearlib.run.worker import die_with
+
+MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
+CLOSE_S = 20.0
+LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
+_ADVICE = (
+    f"install the one for this machine ({INSTALL_VLLM}), raise gpu_memory_share (on a CPU "
+    "VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the model's positions, or give "
+    "engine: transformers"
 )
-from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineProcess, Receiver
 
 
 class VLLMEngine(RequestEngine):
@@ -30,7 +55,8 @@ class VLLMEngine(RequestEngine):
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
     was sampled before. Weights are handed over in memory, a GPU's by handles on the trainer's own
-    tensors. An engine that dies or hangs is a KlearError, and running again resumes the stage.
+    tensors. An engine that dies is a KlearError, and running again resumes the stage. It ends with
+    the thread that started it, and prints nothing but errors, to stderr.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -39,9 +65,9 @@ class VLLMEngine(RequestEngine):
             stretched already and its own config counts.
 
     Raises:
-        MissingAsset: vLLM is not installed or does not load, or there is no such model.
-        ParameterError: more GPUs than there are, or YaRN that the model cannot have.
-        KlearError: too little memory, or a model that vLLM cannot run.
+        MissingAsset: vLLM is not installed, or there is no such model.
+        KlearError: vLLM cannot start: it is not the one for this machine, has too little memory, or
+            cannot run the model.
     """
 
     def __init__(
@@ -54,91 +80,61 @@ class VLLMEngine(RequestEngine):
         yarn_factor: float | None = None,
         yarn_original: int | None = None,
     ):
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        check_machine(compute.tensor_parallel, device)
+        if importlib.util.find_spec("vllm") is None:
+            raise MissingAsset(
+                f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
+            )
         described = model
         if model is None:
             described, tokenizer = description(path, yarn_factor, yarn_original)
         setting = {"engine": compute.engine, "precision": compute.precision}
         super().__init__(described, tokenizer, setting)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model, self._num_workers = model, compute.tensor_parallel
         self._can_sleep, self._asleep = device == "cuda", False
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
-        self._process: EngineProcess | None = None
-        try:
-            self._process = EngineProcess(arguments, engine_environment(device))
-            if model is not None and model.device.type != self._process.device:
-                raise MissingAsset(
-                    f"the installed vLLM computes on {self._process.device}, the model is on "
-                    f"{model.device.type}: {INSTALL_VLLM}"
-                )
-            self._hand_over()
-            # A kernel that this model lacks shows only in a step.
-            self._process.ask("sample", [[0]], [[0]], {"max_tokens": 1, "detokenize": False})
-        except EngineFailed as error:
-            self.close()
-            raise start_error(str(error)) from error
-        except BaseException:
-            self.close()
-            raise
+        self._process, self._connection = start_process(engine_environment(device))
+        key = bytes(multiprocessing.current_process().authkey)
+        self._ask(key, arguments, failed=f"cannot start ({{}}): {_ADVICE}")
+        self._hand_over()
 
-    def _draw(self, problems, prompts, seeds, settings):
-        require_temperature(settings)
+    def _draw(self, prompts, seeds, settings):
         request = request_words(settings, self._ends) | {
             "detokenize": False,
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,
         }
-        assert not self._asleep, "wake() comes before sampling"
-        with self._alive() as process:
-            drawn = process.ask("sample", prompts, seeds, request)
-        each = [problem for problem, group in zip(problems, seeds, strict=True) for _ in group]
-        if len(drawn) != len(each):
-            raise KlearError(
-                f"vLLM gave {len(drawn)} responses to {len(problems)} groups of {len(seeds[0])}"
-            )
-        for problem, (_, _, reason) in zip(each, drawn, strict=True):
-            if reason not in ("stop", "length"):
-                raise KlearError(
-                    f"vLLM left a response to problem {problem.id!r} unfinished: {reason}"
-                )
-        return [(token_ids, logp) for token_ids, logp, _ in drawn]
+        return self._ask("sample", prompts, seeds, request)
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
-        with self._alive() as process:
-            if self._asleep:
-                torch.cuda.empty_cache()
-                process.ask("wake", ["weights"])
-            self._hand_over()
-            if self._asleep:  # room for keys and values after the weights are in their place
-                process.ask("wake", ["kv_cache"])
+        if self._asleep:
+            torch.cuda.empty_cache()
+            self._ask("wake", ["weights"])
+        self._hand_over()
+        if self._asleep:  # room for keys and values after the weights are in their place
+            self._ask("wake", ["kv_cache"])
         self._asleep = False
 
     def sleep(self) -> None:
         """Give the GPU's memory back; nothing on a CPU."""
-        if not self._can_sleep or self._asleep:
-            return
-        with self._alive() as process:
+        if self._can_sleep and not self._asleep:
             # Weights that wake() hands over again need not be kept in the host's memory.
-            process.ask("sleep", 1 if self._model is None else 2)
-        self._asleep = True
+            self._ask("sleep", 1 if self._model is None else 2)
+            self._asleep = True
 
     def close(self) -> None:
-        """End the engine's process. May be called twice."""
-        if self._process is not None:
-            self._process.close()
-
-    @contextlib.contextmanager
-    def _alive(self):
-        """The engine's process; where that fails, it is ended and the stage fails in one line."""
+        """End the engine's process; one that does not end is killed. May be called twice."""
+        with contextlib.suppress(OSError):
+            self._connection.send(("close",))  # a forked child may hold the socket open
+        self._connection.close()
         try:
-            yield self._process
-        except EngineFailed as error:
-            self.close()
-            raise KlearError(f"vLLM failed ({error}): run again to resume") from error
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _hand_over(self) -> None:
         if self._model is None:
@@ -147,37 +143,50 @@ class VLLMEngine(RequestEngine):
         weights = [(name, p.detach().contiguous()) for name, p in self._model.named_parameters()]
         # One for each worker: a handle can be opened once.
         payloads = [bytes(ForkingPickler.dumps(weights)) for _ in range(self._num_workers)]
-        self._process.ask("load", payloads)
+        self._ask("load", payloads)
+
+    def _ask(self, *message, failed="failed ({}; what it printed is above): run again to resume"):
+        """The answer to `message`, the name of a function in the engine's process and its
+        arguments. KlearError, of one line, where that fails, and the process is ended."""
+        try:
+            self._connection.send(message)
+            kind, answer = self._connection.recv()
+        except (EOFError, OSError):
+            kind, answer = "ended", ""
+        if kind == "done":
+            return answer
+        self.close()
+        words = answer or f"it ended with exit code {self._process.returncode}"
+        raise KlearError(f"vLLM {failed.format(words)}")
 
 
-def check_machine(tensor_parallel: int, device: str) -> None:
-    """Raises MissingAsset without vLLM, ParameterError for more GPUs than this process sees."""
-    if importlib.util.find_spec("vllm") is None:
-        raise MissingAsset(
-            f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
+def start_process(environment: dict[str, str]) -> tuple[subprocess.Popen, Connection]:
+    """An engine's process and the trainer's end of its socket. environment: variables, beside those
+    of this process."""
+    ours, theirs = socket.socketpair()
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
+            pass_fds=[theirs.fileno()],
         )
-    num_gpus = torch.cuda.device_count()
-    if device == "cuda" and tensor_parallel > num_gpus:
-        raise ParameterError(
-            f"tensor_parallel is {tensor_parallel}, and this process sees {num_gpus} GPUs: "
-            "lower it, or name more in CUDA_VISIBLE_DEVICES"
-        )
+    return process, Connection(ours.detach())
 
 
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
-    """(a model without weights, which holds the configs, and the tokenizer) of `path`."""
-    try:
-        config = AutoConfig.from_pretrained(path)
-        tokenizer = load_tokenizer(path)
-    except (OSError, ValueError) as error:
-        raise missing_model(path, error) from error
+    """(what holds the configs of the model in `path`, its tokenizer)."""
+    folder = folder_of(path)
+    config, tokenizer = AutoConfig.from_pretrained(folder), load_tokenizer(folder)
     if yarn_factor is not None:
-        config = with_yarn(config, yarn_factor, original=yarn_original)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    with contextlib.suppress(OSError):  # a model without that file has the ends of its config
-        model.generation_config = GenerationConfig.from_pretrained(path)
-    return model, tokenizer
+        with_yarn(config, yarn_factor, original=yarn_original)
+    try:
+        generation = GenerationConfig.from_pretrained(folder)
+    except OSError:  # a model without that file has the ends of its config
+        generation = GenerationConfig.from_model_config(config)
+    return SimpleNamespace(config=config, generation_config=generation), tokenizer
 
 
 def engine_arguments(
@@ -193,7 +202,7 @@ def engine_arguments(
     handed_over: all weights come from the trainer, so that none is read; one that did not come
     would be random.
     """
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    positions = num_positions(SimpleNamespace(config=config))
     arguments = {
         "model": str(path),
         "load_format": "dummy" if handed_over else "auto",
@@ -245,17 +254,88 @@ def engine_environment(device: str) -> dict[str, str]:
     }
 
 
-def start_error(line: str) -> KlearError:
-    """The error, with its advice, for the one line with which an engine failed to start."""
-    kind, advice = KlearError, "change the setting, or give engine: transformers"
-    words = ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type")
-    if any(word in line for word in words):
-        kind, advice = MissingAsset, f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}"
-    elif "max_num_seqs" in line:
-        kind, advice = ParameterError, "lower batch_rows"
-    elif "KV cache" in line or "memory" in line:
-        advice = (
-            "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
-            "the model's positions, or take a larger GPU"
-        )
-    return kind(f"vLLM cannot start ({line}): {advice}")
+class Receiver:
+    """What each worker of vLLM can do besides its own: take over the trainer's weights."""
+
+    def klear_prepare(self) -> None:
+        """Ask the system for the tiles that bf16 kernels of some CPUs use: vLLM does so only where
+        it binds threads to cores, and without them the first step dies of SIGILL."""
+        if self.device.type == "cpu":
+            torch.cpu._init_amx()
+
+    def klear_load(self, payloads: Sequence[bytes]) -> None:
+        """Load the pickled list of (name, tensor) that is this worker's, by the steps of vLLM's own
+        weight transfer, which bring the weights into the form that the kernels want and leave
+        compiled graphs as they are. RuntimeError where a weight of the model got no value."""
+        reload = importlib.import_module("vllm.model_executor.model_loader.reload")
+        model = self.model_runner.get_model()
+        missing = {name for name, _ in model.named_parameters()}
+        reload.initialize_layerwise_reload(model)
+        missing -= model.load_weights(pickle.loads(payloads[self.rank]))
+        reload.finalize_layerwise_reload(model, self.model_config)
+        if missing:
+            raise RuntimeError(f"the trainer's model has no weights for {sorted(missing)}")
+        if self.model_config.hf_text_config.tie_word_embeddings:
+            # The reload sees the embedding alone, and a CPU's head keeps a packed copy of it.
+            model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The engine's process: serve until the other end of the socket closes, or a request fails."""
+    descriptor, parent = map(int, argv)
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+        multiprocessing.current_process().authkey, arguments = connection.recv()
+        try:
+            llm, answer = importlib.import_module("vllm").LLM(**arguments), None
+            llm.collective_rpc("klear_prepare")
+            while True:
+                connection.send(("done", answer))
+                name, *given = connection.recv()
+                if name == "close":
+                    return
+                answer = _ANSWERS[name](llm, *given)
+        except (EOFError, ConnectionError):
+            raise
+        except Exception as error:  # whatever it is, the trainer's process must learn of it
+            traceback.print_exc()
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            connection.send(("failed", line[:LINE_CHARS]))
+
+
+def _sample(llm, prompts, seeds, settings: dict):
+    """(token ids, log-probabilities or None) of each response, group after group.
+
+    Args:
+        prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
+    """
+    # Of older weights, perhaps; and what a cache holds moves the last bits of a response.
+    if not llm.reset_prefix_cache():
+        raise RuntimeError("vLLM did not empty its prefix cache")
+    new_params = importlib.import_module("vllm").SamplingParams
+    requests = [
+        ({"prompt_token_ids": ids}, new_params(**settings, seed=seed))
+        for ids, group in zip(prompts, seeds, strict=True)
+        for seed in group
+    ]
+    drawn = llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
+    return [_completion(*each.outputs) for each in drawn]
+
+
+def _completion(output) -> tuple:
+    if output.finish_reason not in ("stop", "length"):
+        raise RuntimeError(f"vLLM left a response unfinished: {output.finish_reason}")
+    logp = None if output.logprobs is None else array("d", output.logprobs.logprobs)
+    return array("q", output.token_ids), logp
+
+
+_ANSWERS = {
+    "load": lambda llm, payloads: llm.collective_rpc("klear_load", args=(payloads,)),
+    "sample": _sample,
+    "sleep": lambda llm, level: llm.sleep(level=level),
+    "wake": lambda llm, tags: llm.wake_up(tags),
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

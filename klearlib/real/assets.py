@@ -28,7 +28,7 @@ from klearlib.params import root
 from klearlib.params.real import RealParams
 from klearlib.run.files import read_json, sha256_file, write_text
 
-_LARGE, _DIGESTS = 2**16, ".digests.json"
+_DIGESTS = ".digests.json"
 
 
 class Missing(NamedTuple):
@@ -61,20 +61,26 @@ def model_path(model: str) -> Path | None:
 def missing_assets(real: RealParams) -> list[Missing]:
     """All that `real` names and that is not whole at its path or in the hub's cache, once for each
     place."""
-    return list(dict.fromkeys((*_models(real), *_data_sets(real))))
+    return list(dict.fromkeys(_missing_assets(real)))
 
 
-def _models(real: RealParams) -> Iterator[Missing]:
+def _missing_assets(real: RealParams) -> Iterator[Missing]:
     for field in dataclasses.fields(real):
         name = getattr(real, field.name)
-        if field.metadata.get("asset") != "model" or not name:
-            continue
-        place = model_path(name) or cached_snapshot("model", name)
-        if place is None or not has_weights(place):
-            yield _missing("model", name, model_path(name))
+        if field.metadata.get("asset") == "model" and name:
+            place = model_path(name) or cached_snapshot("model", name)
+            if place is None or not has_weights(place):
+                yield _missing("model", name, model_path(name))
     template = real.chat_template
-    if template is not None and not (place := located(template)).is_file():
-        yield _missing("chat template", template, place)
+    if template is not None and not located(template).is_file():
+        yield _missing("chat template", template, located(template))
+    for name, how in _listed(real):
+        hub_id = how["hub_id"] or source_named(source_of(name, how["name"])).hub_id
+        place = None if how["location"] is None else located(how["location"])
+        if place is None and cached_snapshot("dataset", hub_id) is None:
+            yield _missing("dataset", hub_id, None)
+        elif place is not None and not place.exists():
+            yield _missing("dataset", place.name, place)
 
 
 def stamps(real: RealParams) -> dict[str, list[int]]:
@@ -91,17 +97,13 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
     in itself with such endings. None for what is not there, and for what the hub has: its name
     stands for it.
 
-    A file of `_LARGE` bytes is read again only when its size or time changes.
+    A file is read again only when its size or time changes.
     """
     if place is None or not place.exists():
         return None
     digest, memory = hashlib.sha256(), root() / "results" / "runs" / _DIGESTS
-    try:
-        known = read_json(memory)
-        known = known if isinstance(known, dict) else {}
-    except (OSError, ValueError):  # none yet, or damaged: all is read again
-        known = {}
-    before = dict(known)
+    known = read_json(memory) if memory.is_file() else {}
+    num_known = len(known)
     for file in [place] if place.is_file() else sorted(place.rglob("*")):
         inside = file.relative_to(place)
         if not file.is_file() or is_hidden(inside):
@@ -109,13 +111,10 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
         if suffixes and (len(inside.parts) > 1 or not file.name.endswith(suffixes)):
             continue
         stat = file.stat()
-        if stat.st_size < _LARGE:
-            found = sha256_file(file)
-        else:
-            key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-            found = known[key] = known.get(key) or sha256_file(file)
-        digest.update(f"{inside} {found}\n".encode())
-    if known != before:
+        key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+        known[key] = known.get(key) or sha256_file(file)
+        digest.update(f"{inside} {known[key]}\n".encode())
+    if len(known) > num_known:
         with suppress(KlearError):  # it is read again next time
             write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)
     return digest.hexdigest()
@@ -124,16 +123,6 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
 def _listed(real: RealParams) -> Iterator[tuple[str, dict]]:
     lists = (real.maths_sources, real.code_sources, real.maths_problems, real.code_problems)
     return chain.from_iterable(each.items() for each in (*lists, real.benchmarks))
-
-
-def _data_sets(real: RealParams) -> Iterator[Missing]:
-    for name, how in _listed(real):
-        hub_id = how["hub_id"] or source_named(source_of(name, how["name"])).hub_id
-        if how["location"] is not None:
-            if not (place := located(how["location"])).exists():
-                yield _missing("dataset", place.name, place)
-        elif cached_snapshot("dataset", hub_id) is None:
-            yield _missing("dataset", hub_id, None)
 
 
 def _missing(kind: str, name: str, place: Path | None) -> Missing:

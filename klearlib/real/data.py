@@ -11,7 +11,7 @@ from klearlib.data.problems import write_problems
 from klearlib.errors import MissingAsset
 from klearlib.evaluate.benchmark_files import open_benchmark
 from klearlib.hub import cached_snapshot, fetch_command, hub_folder
-from klearlib.real.links import link_file
+from klearlib.real.model import link_file
 from klearlib.run.files import write_json
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ def link_data(
     inside = [] if source.is_file() else [file.relative_to(source) for file in source.rglob("*")]
     files = sorted(each for each in inside if (source / each).is_file() and not is_hidden(each))
     files = [Path()] if source.is_file() else files
-    if not files:
-        raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or correct its path")
     for each in files:
         link_file(source / each, folder.path / FILES / name / each)
     card = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, is_path
 from klearlib.policy.shape import shape_of
-from klearlib.real.links import link_file
 from klearlib.run.files import read_own_text, write_json, write_text
 
 if TYPE_CHECKING:
@@ -54,6 +53,8 @@ def link_model(
         MissingAsset: no such model, a gated one, no network, or no weights in safetensors.
         KlearError: no chat template, or another shape.
     """
+    from transformers import AutoTokenizer
+
     source = folder_of(model)
     if not has_weights(source):
         raise MissingAsset(
@@ -61,10 +62,13 @@ def link_model(
             "files, or name another folder"
         )
     config = json.loads((source / _CONFIG).read_text(encoding="utf-8"))
-    _check_shape(model, config, shape or {})
+    own_shape = asdict(shape_of(SimpleNamespace(**config))) if shape else {}
+    wrong = [(k, own_shape[k], v) for k, v in (shape or {}).items() if own_shape[k] != v]
+    if wrong:
+        faults = "; ".join(f"{k} is {own}, real.yaml says {v}" for k, own, v in wrong)
+        raise KlearError(f"{model}: {faults}: correct real.yaml or name another model")
     folder.progress(0, 1)
-    files = [file for file in sorted(source.iterdir()) if file.name.endswith(OF_A_MODEL)]
-    files = [file for file in files if file.is_file()]
+    files = [f for f in sorted(source.iterdir()) if f.name.endswith(OF_A_MODEL) and f.is_file()]
     target = folder.path / "model"
     for file in files:
         link_file(file, target / file.name)
@@ -76,7 +80,10 @@ def link_model(
     for name, text in own.items():
         (target / name).unlink(missing_ok=True)  # else it would be written through the link
         write_text(target / name, text)
-    _check_template(model, target)
+    if AutoTokenizer.from_pretrained(target).chat_template is None:
+        raise KlearError(
+            f"{model} has no chat template: name a file with one as chat_template in real.yaml"
+        )
     card = {
         "model": model,
         "snapshot": source.name,
@@ -98,42 +105,20 @@ def folder_of(model: str) -> Path:
     if is_path(model):
         raise MissingAsset(f"no model folder at {model}: correct the path, or give a hub id")
     cached = cached_snapshot("model", model)
-    return cached if cached is not None and has_weights(cached) else _downloaded(model)
-
-
-def _downloaded(model: str) -> Path:
+    if cached is not None and has_weights(cached):
+        return cached
     import huggingface_hub
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    fetch = f"`{fetch_command('model', model)}`"
     patterns = [f"*{suffix}" for suffix in OF_A_MODEL]
     try:
         return Path(huggingface_hub.snapshot_download(model, allow_patterns=patterns))
-    except GatedRepoError as error:  # is a RepositoryNotFoundError too
-        fix = f"is gated: accept its licence on the model's page, then `hf auth login` and {fetch}"
-        raise MissingAsset(f"model {model} {fix}") from error
-    except RepositoryNotFoundError as error:
-        raise MissingAsset(
-            f"the hub has no model {model}, or it is private: correct the name, or `hf auth login`"
-        ) from error
     except (OSError, ValueError) as error:  # all others of the hub's library are OSErrors too
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise MissingAsset(
-            f"model {model} is not on this machine and the hub is out of reach ({reason}): connect "
-            f"and run {fetch}, or name a folder that holds it"
+            f"model {model} is not on this machine and cannot be fetched ({reason}): correct the "
+            "name, accept its licence on the model's page and `hf auth login`, or connect and run "
+            f"`{fetch_command('model', model)}`"
         ) from error
-
-
-def _check_shape(model: str, config: dict, shape: dict) -> None:
-    try:
-        own = asdict(shape_of(SimpleNamespace(**config))) if shape else {}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise KlearError(
-            f"{model}: its config.json has no shape ({error}): name another model"
-        ) from error
-    wrong = [f"{k} is {own[k]}, real.yaml says {v}" for k, v in shape.items() if own[k] != v]
-    if wrong:
-        raise KlearError(f"{model}: {'; '.join(wrong)}: correct real.yaml or name another model")
 
 
 def template_of(path: str | Path) -> str:
@@ -147,13 +132,12 @@ def template_of(path: str | Path) -> str:
         raise KlearError(f"the chat template {path} {error}") from error
 
 
-def _check_template(model: str, folder: Path) -> None:
-    from transformers import AutoTokenizer
+def link_file(source: Path, target: Path) -> None:
+    """Make `target` a symbolic link to the file `source`, in the place of what is there.
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    if tokenizer.chat_template is None:
-        raise KlearError(
-            f"{model} has no chat template: name a file with one as chat_template in real.yaml"
-        )
-    if tokenizer.eos_token_id is None:
-        raise KlearError(f"{model} has no end token, so no response could end: name another model")
+    A finished stage is verified through its links: the sizes and digests in its done.json are those
+    of the files behind them, so one that was removed or changed shows as a damaged entry.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    target.symlink_to(source.resolve())

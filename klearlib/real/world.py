@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.data.problems import first_of_both, iter_problems, read_problems, write_problems
 from klearlib.data.tables import SampleWriter, read_samples
-from klearlib.errors import KlearError, ParameterError
-from klearlib.real.links import link_file
+from klearlib.errors import KlearError
+from klearlib.real.model import link_file
 from klearlib.records import Problem
 from klearlib.run.entry import read_own_json
 from klearlib.run.files import write_json, write_text
@@ -62,31 +62,30 @@ def build(
     Raises:
         KlearError: no problem is left to train on.
     """
-    if domain not in ("math", "code"):
-        raise ParameterError(f"domain must be math or code, got {domain!r}")
     path = inputs["problems"] / _PROBLEMS
     faults = {problem.id: _fault(problem, domain) for problem in iter_problems(path)}
     usable = [name for name, fault in faults.items() if not fault]
     reasons = {name: fault for name, fault in faults.items() if fault}
-    if len(usable) <= num_validation:
-        raise KlearError(
-            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
-            "is left to train on: name more data sets or raise their limit in real.yaml"
-        )
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out, rest = set(order[:num_validation]), order[num_validation:]
     rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
-    unlike = _unlike(path, rest, held_out, **rule)
+    texts = {problem.id: problem.prompt for problem in iter_problems(path)}
+    validation = [Problem(name, texts[name]) for name in sorted(held_out)]
+    near = near_held_out((texts[name] for name in rest), validation, **rule)
+    unlike = [name for name, is_near in zip(rest, near, strict=True) if not is_near]
     drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
-            "every problem is like one that is held out, and none is left to train on: name more "
-            "data sets or raise their limit in real.yaml"
+            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
+            "of the rest is unlike those and left to train on: name more data sets or raise their "
+            "limit in real.yaml"
         )
     is_unlike = set(unlike)
-    for name in rest:
-        if name not in drawn:
-            reasons[name] = NOT_DRAWN if name in is_unlike else NEAR_HELD_OUT
+    reasons |= {
+        name: NOT_DRAWN if name in is_unlike else NEAR_HELD_OUT
+        for name in rest
+        if name not in drawn
+    }
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
         chosen = (problem for problem in iter_problems(path) if problem.id in names)
@@ -221,15 +220,6 @@ def near_held_out(
         stop_more_than=1,
     )
     return (removal is not None for removal in index.stream(prompts, workers=workers))
-
-
-def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
-    """Those of the problems `names` that are not like one of `held_out`, in their order."""
-    wanted = held_out.union(names)
-    texts = {problem.id: problem.prompt for problem in iter_problems(path) if problem.id in wanted}
-    validation = (Problem(name, texts[name]) for name in sorted(held_out))
-    near = near_held_out((texts[name] for name in names), validation, **rule)
-    return [name for name, is_near in zip(names, near, strict=True) if not is_near]
 
 
 def _fault(problem: Problem, domain: str) -> str:

@@ -1,4 +1,4 @@
-"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark."""
+"""Scores as marks and bars, the paper's above ours, as maps, and as differences with intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klearlib.report.curves import Panel, seed_bands, title
+import numpy as np
+
+from klearlib.report.curves import COLUMNS, Panel, learning_curves, seed_bands, title
 from klearlib.report.style import figure_style, new_figure, series_style
 
 if TYPE_CHECKING:
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _PALE, _INK = "#E9E9E9", "#444444"
+_FRONTIER, _OURS = "#D55E00", "#0072B2"
+_MAP = "cividis"  # grows evenly in lightness, for colour-blind readers too
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
 
 
@@ -35,7 +38,9 @@ def scores_beside_paper(
     with figure_style():
         axes = figure.subplots(2, len(panels), squeeze=False)
         for panel, top, bottom in zip(panels, axes[0], axes[1], strict=True):
-            shown = _groups_of(panel, groups)
+            frames = [frame for frame in (panel.paper, panel.ours) if frame is not None]
+            found = {group for frame in frames for group in frame["group"]}
+            shown = [group for group in groups if group in found] or groups
             _draw_printed(top, panel.paper, shown, series)
             _draw_measured(bottom, panel.ours, shown, series)
             title(top, f"Paper: {panel.paper_title}")
@@ -47,12 +52,6 @@ def scores_beside_paper(
             handles, labels = axes[1][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
     return figure
-
-
-def _groups_of(panel: Panel, groups: Sequence[str]) -> list[str]:
-    frames = [frame for frame in (panel.paper, panel.ours) if frame is not None and len(frame)]
-    found = {group for frame in frames for group in frame["group"]}
-    return [group for group in groups if group in found] or groups
 
 
 def _draw_printed(
@@ -225,3 +224,86 @@ def _scale(axis: Axes, longest: float) -> None:
     axis.set_xlim(0, _ROOM * longest if longest > 0 else 1.0)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=3))
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def heat_maps(frame: pd.DataFrame) -> Figure:
+    """A map for each rule: the score over updates per rollout batch and learning rate, and the
+    stability frontier, above which fewer than half of the runs are stable.
+
+    frame: columns rule, rate, updates, score (a fraction), stable (share of the runs); one row for
+    each cell that has runs.
+    """
+    if not len(frame):
+        return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
+    rules = list(dict.fromkeys(frame["rule"]))
+    rates, updates = sorted(frame["rate"].unique()), sorted(frame["updates"].unique())
+    figure = new_figure(2.9 * len(rules) + 1.4, 0.55 * len(rates) + 2.2)
+    with figure_style():
+        axes = figure.subplots(1, len(rules), squeeze=False, sharey=True)[0]
+        limits = {"vmin": 100 * frame["score"].min(), "vmax": 100 * frame["score"].max()}
+        for axis, rule in zip(axes, rules, strict=True):
+            mine = frame[frame["rule"] == rule]
+            wide = mine.pivot(index="rate", columns="updates", values="score")
+            values = 100 * wide.reindex(index=rates, columns=updates)
+            image = axis.imshow(values, cmap=_MAP, origin="lower", aspect="auto", **limits)
+            middle = sum(limits.values()) / 2
+            for (row, column), value in np.ndenumerate(values.to_numpy()):
+                if not np.isfinite(value):
+                    continue
+                color = "white" if value < middle else "black"
+                axis.text(column, row, f"{value:.1f}", ha="center", va="center", color=color)
+            _draw_frontier(axis, mine, rates, updates)
+            axis.set_xticks(range(len(updates)), labels=[str(each) for each in updates])
+            axis.set_yticks(range(len(rates)), labels=[f"{each:g}" for each in rates])
+            axis.set_ylim(-0.56, len(rates) - 0.42)  # with room for a frontier at either end
+            axis.grid(visible=False)
+            axis.set_xlabel("updates per rollout batch")
+            title(axis, series_style(rule).label)
+        axes[0].set_ylabel("learning rate")
+        figure.colorbar(image, ax=list(axes), label="score, percent")
+        axes[0].plot([], [], color=_FRONTIER, linewidth=2.6, label="stability frontier")
+        figure.legend(loc="outside lower center")
+    return figure
+
+
+def _draw_frontier(axis: Axes, mine: pd.DataFrame, rates: list, updates: list) -> None:
+    stable = mine[mine["stable"] >= 0.5].groupby("updates")["rate"].max()
+    bottom = dict.fromkeys(mine["updates"], -0.5)  # a column without runs has no frontier
+    heights = [
+        rates.index(stable[each]) + 0.5 if each in stable else bottom.get(each, float("nan"))
+        for each in updates
+    ]
+    edges = [x for place in range(len(updates)) for x in (place - 0.5, place + 0.5)]
+    line = [height for height in heights for _ in range(2)]
+    axis.plot(edges, line, color=_FRONTIER, linewidth=2.6, clip_on=False, zorder=5)
+
+
+def forest_figure(frame: pd.DataFrame, *, margin: float) -> Figure:
+    """One row for each difference, in points: its mark, filled where the 95 % interval excludes 0,
+    its interval, and the shaded margin.
+
+    frame: columns where, difference, value, low, high; values are fractions, low and high may be
+    NaN. One panel for each `where`.
+    """
+    if not len(frame):
+        return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
+    groups = list(frame.groupby("where", sort=False))
+    tallest = max(len(rows) for _, rows in groups)
+    figure = new_figure(4.4 * len(groups) + 1.8, 0.42 * tallest + 1.5)
+    with figure_style():
+        axes = figure.subplots(1, len(groups), squeeze=False, sharex=True)[0]
+        for axis, (where, rows) in zip(axes, groups, strict=True):
+            axis.axvspan(-100 * margin, 100 * margin, color="#000000", alpha=0.07, linewidth=0)
+            axis.axvline(0.0, color="#222222", linewidth=1.0)
+            for place, row in enumerate(rows.itertuples()):
+                low, high = 100 * row.low, 100 * row.high
+                axis.plot([low, high], [place, place], color=_OURS, linewidth=1.8)
+                face = _OURS if low > 0 or high < 0 else "white"
+                look = {"marker": "o", "markersize": 7, "markerfacecolor": face}
+                axis.plot(100 * row.value, place, color=_OURS, **look)
+            axis.set_yticks(range(len(rows)), labels=rows["difference"])
+            axis.set_ylim(tallest - 0.4, -0.6)
+            axis.grid(axis="y", visible=False)
+            axis.set_xlabel("difference, points")
+            title(axis, where)
+    return figure

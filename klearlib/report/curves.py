@@ -11,7 +11,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from klearlib.report.style import PAPER_DASH, figure_style, new_figure, series_order, series_style
 
@@ -44,9 +47,9 @@ _NOTE_CHARS = 36
 
 
 def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
-    """Mean over seeds with its t interval, for each series and step.
+    """Mean over seeds with its t interval, mean +- t(0.975, n - 1) s / sqrt(n), for each series and
+    step; s is the unbiased standard deviation of the n seeds.
 
-    ``mean +- t(0.975, n - 1) * s / sqrt(n)`` with s the unbiased standard deviation of the n seeds.
     frame: columns series, seed, step, value; one row for each seed and step. Returns columns
     series, step, mean, low, high and num_seeds (finite values at this step).
 
@@ -59,7 +62,6 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
     >>> seed_bands(frame)[["mean", "num_seeds"]].values.tolist()
     [[0.5, 2.0]]
     """
-    import numpy as np
     import pandas as pd
     from scipy.special import stdtrit
 
@@ -185,12 +187,22 @@ def coefficient_curves(frame: pd.DataFrame, *, eps_low: float, eps_high: float) 
                 chosen = frame[(frame["sign"] == sign) & (frame["rule"] == rule)]
                 line = chosen.sort_values("ratio")
                 _draw_coefficient(axis, line, rule, place=place, count=len(rules))
-            _shade_clip_range(axis, eps_low, eps_high)
+            low, high = 1 - eps_low, 1 + eps_high
+            axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
+            look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
+            place = {"x": (low * high) ** 0.5, "y": 0.985, "transform": axis.get_xaxis_transform()}
+            axis.text(s="clip\nrange", **place, **look)
             axis.set_xscale("log")
             _plain_ticks(axis.xaxis, frame["ratio"], (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100))
             axis.set_title("A > 0" if sign == "positive" else "A < 0")
             axis.set_xlabel("ratio r (log scale)")
-        _coefficient_scale(axes[0], frame["coefficient"])
+        # Unclipped rules reach the largest ratio, so F is logarithmic too, with a place for 0.
+        values, axis = frame["coefficient"], axes[0]
+        smallest = values[values > 0].min()
+        axis.set_yscale("symlog", linthresh=smallest, linscale=0.35)
+        _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
+        axis.set_ylabel("coefficient F (log scale, and 0)")
+        axis.set_ylim(-0.3 * smallest, values.max() * 1.4)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(rules), 5))
     return figure
@@ -263,11 +275,9 @@ def _draw_ours(
 ) -> None:
     """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
 
-    The lines set the axes and a pale band lies below them: what of it goes beyond the frame, which
-    is the range of the lines and 12 % on either side, is cut, and the panel says so.
-
-    `limits` of the y axis: by default that range. `note`: where the number of
-    seeds stands, "bottom" or "top", or "" for nowhere.
+    limits: of the y axis; by default the range of the lines and 12 % on either side. A band beyond
+    them is cut, and the panel says so. note: where the number of seeds stands, "bottom" or "top",
+    or "" for nowhere.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -301,13 +311,8 @@ def _draw_ours(
 
 
 def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, count: int) -> None:
-    """One rule's F against the ratio, as the `place`-th of `count` lines that may coincide.
-
-    A later line is narrower than the ones below it and has its markers at places of its own. A fall
-    to zero is no slope: the line stops there and a dotted one joins its ends.
-    """
-    import numpy as np
-
+    """One rule's F against the ratio, as the `place`-th of `count` lines that may coincide. A fall
+    to zero is no slope: the line stops there and a dotted one joins its ends."""
     style = series_style(rule)
     ratio, value = (line[column].to_numpy(float) for column in ("ratio", "coefficient"))
     falls = np.flatnonzero((value[1:] == 0) != (value[:-1] == 0))
@@ -323,14 +328,6 @@ def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, 
     axis.plot(*broken, color=style.color, **line, **mark, label=style.label, zorder=2 + 0.1 * place)
 
 
-def _shade_clip_range(axis: Axes, eps_low: float, eps_high: float) -> None:
-    low, high = 1 - eps_low, 1 + eps_high
-    axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-    look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
-    place = {"x": (low * high) ** 0.5, "y": 0.985, "transform": axis.get_xaxis_transform()}
-    axis.text(s="clip\nrange", **place, **look)
-
-
 def _draw_legend(figure: Figure, ours, paper=()) -> None:
     """One legend below all panels: the series of all frames, and what dashes and bands mean."""
     from matplotlib.lines import Line2D
@@ -342,18 +339,16 @@ def _draw_legend(figure: Figure, ours, paper=()) -> None:
     styles = list(dict.fromkeys(series_style(name) for name in series_order(names)))
     handles = [Line2D([], [], color=s.color, marker=s.marker, label=s.label) for s in styles]
 
-    def ink(label: str, **look) -> Line2D:
-        return Line2D([], [], color=_INK, label=label, **look)
-
+    ink = partial(Line2D, [], [], color=_INK)
     if paper:
-        handles.append(ink("paper, one run each", linestyle=PAPER_DASH))
+        handles.append(ink(label="paper, one run each", linestyle=PAPER_DASH))
     most = max((frame.groupby("series")["seed"].nunique().max() for frame in ours), default=0)
     if most > 1:
-        handles += [ink("here, mean over seeds"), ink("here, one seed", linewidth=0.7)]
+        handles += [ink(label="here, mean over seeds"), ink(label="here, one seed", linewidth=0.7)]
     if most >= BAND_SEEDS:
         handles.append(Patch(color=_INK, alpha=0.12, label="95 % interval of the mean over seeds"))
     if most == 1:
-        handles.append(ink("here, one seed"))
+        handles.append(ink(label="here, one seed"))
     if handles:
         columns = max(int(figure.get_figwidth() / 2.75), 1)
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
@@ -389,8 +384,6 @@ def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: fl
 
 def _limits(values, *, log: bool) -> tuple[float, float] | None:
     # From the seeds' own values: the band of a few is so wide that it would squeeze curves flat.
-    import numpy as np
-
     values = values[np.isfinite(values) & ((values > 0) | (not log))]
     if not len(values):
         return None
@@ -416,16 +409,6 @@ def _say(axis: Axes, text: str) -> None:
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(False)
-
-
-def _coefficient_scale(axis, values) -> None:
-    """Unclipped rules reach the largest ratio, so F is logarithmic like the ratio, with a place for
-    0."""
-    smallest = values[values > 0].min()
-    axis.set_yscale("symlog", linthresh=smallest, linscale=0.35)
-    _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
-    axis.set_ylabel("coefficient F (log scale, and 0)")
-    axis.set_ylim(-0.3 * smallest, values.max() * 1.4)
 
 
 def _plain_ticks(axis, values, candidates) -> None:

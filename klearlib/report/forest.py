@@ -25,7 +25,13 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
     """
     if not comparisons:
         return ""
-    rows = [_row(row) for row in comparisons]
+    rows = []
+    for each in comparisons:
+        name, low, high = each["name"], each["low"], each["high"]
+        bounded = low is not None and high is not None
+        short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+        about = {"short": short, "bounded": bounded, "decided": bounded and (low > 0 or high < 0)}
+        rows.append({"paper": None, **each, **about})
     values = [row[key] for row in rows for key in ("difference", "low", "high", "paper", "margin")]
     reach = 1.05 * max(abs(value) for value in values if value is not None) or 1.0
     bottom, unit = _ROW * len(rows), " points" if percent else ""
@@ -51,14 +57,6 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
         pad=_PAD,
         row_height=_ROW,
     )
-
-
-def _row(comparison: Mapping) -> dict:
-    name, low, high = (comparison[key] for key in ("name", "low", "high"))
-    bounded = low is not None and high is not None
-    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
-    about = {"short": short, "bounded": bounded, "decided": bounded and (low > 0 or high < 0)}
-    return {"paper": None, **comparison, **about}
 
 
 def amount(value: float, percent: bool) -> str:

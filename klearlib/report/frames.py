@@ -3,6 +3,7 @@ hidden, and a dash where there is no number."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,43 +24,36 @@ def show_frames(*, digits: int) -> None:
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:
         return
-    formatters = shell.display_formatter.formatters
-
-    def as_html(frame: pd.DataFrame) -> str:
-        return frame_html(frame, digits=digits)
 
     def as_text(frame: pd.DataFrame, printer, cycle: bool) -> None:
         printer.text(frame_text(frame, digits=digits))
 
+    as_html = functools.partial(frame_html, digits=digits)
     for kind, show in (("text/html", as_html), ("text/plain", as_text)):
-        formatters[kind].for_type_by_name("pandas", "DataFrame", show)
+        formatter = shell.display_formatter.formatters[kind]
+        formatter.for_type_by_name("pandas", "DataFrame", show)
 
 
 def frame_html(frame: pd.DataFrame, *, digits: int) -> str:
     """The frame as an HTML table of the report, its text aligned left wherever it is shown."""
-    table = _as_published(frame)
-    rows = _in_sight(table.for_people(digits=digits))
+    table, rows = _as_published(frame, digits)
     return render("frame.html.j2", table=table, rows=rows, num_rows=len(table.rows))
 
 
 def frame_text(frame: pd.DataFrame, *, digits: int) -> str:
-    table = _as_published(frame)
-    rows = _in_sight(table.for_people(digits=digits))
+    table, rows = _as_published(frame, digits)
     return markdown_lines(table.header, rows, table.numeric).rstrip("\n")
 
 
-def _as_published(frame: pd.DataFrame) -> CsvTable:
-    """As `write_table` would publish it and the report read it; an index that says something is a
-    column."""
+def _as_published(frame: pd.DataFrame, digits: int) -> tuple[CsvTable, list[list[str]]]:
+    """As `write_table` would publish it and the report read it, and the rows to show; an index that
+    says something is a column."""
     import pandas as pd
 
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
-    return parse_csv(csv_text(frame))
-
-
-def _in_sight(rows: list[list[str]]) -> list[list[str]]:
-    if len(rows) <= MAX_ROWS:
-        return rows
-    half = MAX_ROWS // 2
-    return [*rows[:half], ["…"] * len(rows[0]), *rows[-half:]]
+    table = parse_csv(csv_text(frame))
+    rows, half = table.for_people(digits=digits), MAX_ROWS // 2
+    if len(rows) > MAX_ROWS:
+        rows = [*rows[:half], ["…"] * len(table.header), *rows[-half:]]
+    return table, rows

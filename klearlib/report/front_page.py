@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
@@ -38,21 +37,17 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     """
     if not readme.is_file():
         raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
-    try:
-        text = readme.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise KlearError(f"{readme} is not UTF-8: --readme names a markdown file") from error
-    start = start_marker(results_dir.resolve().name)
-    block = rf"(^{re.escape(start)}[ \t]*\r?\n)(.*?)(^{re.escape(END)}[ \t]*\r?$)"
-    blocks = re.findall(block, text, re.M | re.S)
-    if len(blocks) != 1 or "<!-- claims of" in blocks[0][1]:
+    text, start = readme.read_text(encoding="utf-8"), start_marker(results_dir.resolve().name)
+    before, line, rest = f"\n{text}".partition(f"\n{start}\n")
+    old, end, after = rest.partition(END)
+    if not end or "<!-- claims of" in old or start in after:
         raise KlearError(
             f"{readme.name}: expected the line {start!r} once, and {END!r} after it: put them "
             "around the table"
         )
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     made = claims_block(read_json(results_dir / "claims.json"), folder)
-    changed = re.sub(block, lambda each: f"{each[1]}\n{made}\n{each[3]}", text, flags=re.M | re.S)
+    changed = f"{before}{line}\n{made}\n{end}{after}"[1:]
     if changed != text:
         write_text(readme.resolve(), changed)  # a link stays one
     return readme

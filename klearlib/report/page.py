@@ -18,8 +18,8 @@ from klearlib.paper import claim as paper_claim
 from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import drawn_in, formula_svg
-from klearlib.report.render import render, style_sheet
+from klearlib.report.formula import formula_svg
+from klearlib.report.render import render
 from klearlib.report.section import (
     NOT_RUN,
     NOT_TESTED,
@@ -70,7 +70,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "page.html.j2",
         **shared,
         title=f"klear: {'changed from ' if place.changes else ''}profile {place.profile}",
-        css=style_sheet("page.css"),
+        css=Path(__file__).with_name("page.css").read_text(encoding="utf-8"),
         num_complete=sum(section.complete for section in sections),
         # A folder of changed parameters has the notebooks that were asked for.
         absent=[]
@@ -78,7 +78,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
         images=_images(sections),
-        formulas=_formulas(sections, results_dir / "report.html"),
+        formulas=_formulas(sections),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
@@ -103,36 +103,29 @@ def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     """Commit, hardware and time of the runs behind the page; several values stand side by side."""
     records = [section.provenance for section in sections]
-    times = sorted(str(record["utc"]) for record in records if record.get("utc"))
+    time = max((str(record.get("utc") or "") for record in records), default="")
     facts = {
-        "commit": _distinct(commit_text(record.get("commit")) for record in records),
-        "klear": _distinct(str(record.get("klear") or "unknown") for record in records),
-        "hardware": _distinct(map(_hardware_text, records)),
-        "time": times[-1].replace("T", " ").replace("Z", " UTC") if times else "",
+        "commit": [_commit_text(record.get("commit")) for record in records],
+        "klear": [str(record.get("klear") or "unknown") for record in records],
+        "hardware": [_hardware_text(record) for record in records],
+        "time": [time.replace("T", " ").replace("Z", " UTC")],
     }
-    return {name: text for name, text in facts.items() if text}
+    joined = {name: " | ".join(dict.fromkeys(texts)) for name, texts in facts.items()}
+    return {name: text for name, text in joined.items() if text}
 
 
 def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook]) -> dict[str, str]:
     """For each other profile with results beside these, where both decide claims: those on which
     it has another word. Nothing for changed parameters."""
-    facts: dict[str, str] = {}
-    mine, known = _words(entries), profiles()
-    if place.changes or place.profile not in known:
-        return facts
-    for name in known:
+    facts, mine, known = {}, _words(entries), profiles()
+    for name in known if place.profile in known and not place.changes else ():
         folder = place.folder.parent / name
-        if name == place.profile or not any(folder.glob("*/section.json")):
+        sections = [] if name == place.profile else read_sections(folder)
+        decide = [load(each, STATISTICS).decides for each in (place.profile, name)]
+        if not sections or not all(decide):
             continue
-        try:
-            if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
-                continue
-            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
-        except KlearError as error:
-            facts[f"results/{name}"] = str(error)
-            continue
-        both = [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]
-        if both:
+        theirs = _words(ledger(sections, notebooks, place=read_place(folder)))
+        if both := [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]:
             words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
             facts[f"verdicts unlike results/{name}"] = "; ".join(words)
     return facts
@@ -159,22 +152,17 @@ def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
     return found
 
 
-def commit_text(commit: str | None) -> str:
+def _commit_text(commit: str | None) -> str:
     if not commit:
         return "unknown"
     return commit[:12] + (" with local changes" if commit.endswith("+") else "")
 
 
 def _hardware_text(record: dict) -> str:
-    cpu = record.get("cpu") or "unknown CPU"
     cores, memory = record.get("cores"), record.get("memory_gb")
-    parts = [f"{cpu}, {cores} cores" if cores else cpu, f"{memory:g} GB" if memory else ""]
-    parts.append(record.get("gpu") or "no GPU")
+    parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
+    parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return " | ".join(dict.fromkeys(texts))
 
 
 def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
@@ -194,16 +182,15 @@ def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
     return images
 
 
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
+def _formulas(sections: Iterable[Section]) -> dict[str, str]:
+    """LaTeX -> its drawing."""
     formulas = {}
     for section in sections:
-        for latex, number in ((each.latex, each.number) for each in section.equations):
+        for equation in section.equations:
             try:
-                formulas[latex] = drawn.get(latex.strip()) or formula_svg(latex)
+                formulas[equation.latex] = formula_svg(equation.latex)
             except KlearError as error:
-                where = f"{section.notebook}/section.json, Eq. {number}"
+                where = f"{section.notebook}/section.json, Eq. {equation.number}"
                 raise KlearError(f"{where}: {error}") from error
     return formulas
 

@@ -40,11 +40,6 @@ def render(template: str, **values) -> str:
     return _environment().get_template(template).render(values)
 
 
-def style_sheet(*names: str) -> str:
-    """The style sheets beside this file, one after the other."""
-    return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
-
-
 def verdict_counts(entries: list[dict]) -> dict[str, int]:
     """How many claims have each verdict, in the order of `VERDICT_SHAPES`, without the zeros."""
     words = [entry["verdict"] for entry in entries]
@@ -96,10 +91,6 @@ def without_counts(measured: str) -> str:
     'a - b: +1.5 points [-2.0, +5.0]'
     """
     return re.sub(r" \(\d+ replicates\)", "", measured)
-
-
-def first_reason(reason: str) -> str:
-    return reason.partition(". ")[0]
 
 
 def duration_text(seconds: float) -> str:
@@ -160,7 +151,6 @@ def _environment():
         "duration": duration_text,
         "counts_text": counts_text,
         "families": families,
-        "first_reason": first_reason,
         "heading_anchor": _heading_anchor,
         "in_short": in_short,
         "lines": lines_of,

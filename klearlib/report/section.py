@@ -1,25 +1,19 @@
 """What a notebook publishes: section.json beside its figures and tables, written and read here.
 
-The records check themselves when they are made, whether a notebook builds them or a file is read:
-a section is right or there is none.
+Names check themselves when a record is made, since they become addresses of the page.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import re
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from klearlib.errors import KlearError, printable
-from klearlib.paper import claim, claims
-from klearlib.params.fields import default_of
-from klearlib.params.place import read_place
-from klearlib.report.tables import parse_csv
+from klearlib.params.place import Place, read_place
 from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -27,25 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SECTION = "section.json"
-STATUSES = ("complete", "partial")
-PAPER_PROFILE = "paper"
 NOT_RUN = "not run"
-_IN_WORDS = {str: "text", float: "a number", int: "a whole number", dict: "an object"}
-_ENDS = {".svg": b"</svg>", ".png": b"IEND\xaeB`\x82"}
-
 NOT_TESTED = "not tested"
-_DECIDED = ("supported", "contradicted", "reproduced", "not reproduced", "undecided", NOT_RUN)
-_COMPARED = (*_DECIDED, "no difference", "mixed", NOT_TESTED)
-WORDS_BY_KIND: dict[str, tuple[str, ...]] = {
-    "mechanism": ("reproduced", "not reproduced", NOT_RUN),
-    "direction": _COMPARED,
-    "ordering": _COMPARED,
-    "exploration": _COMPARED,
-    "equivalence": (*_DECIDED, NOT_TESTED),
-    "trend": _DECIDED,
-    "absolute": ("reproduced", "not reproduced", "undecided", NOT_RUN),
-}
-"""The words of verdicts that a claim of each kind can get."""
 
 AT_PAPER = {"supported": "reproduced", "contradicted": "not reproduced"}
 """Words below paper scale -> at paper scale."""
@@ -53,7 +30,7 @@ AT_PAPER = {"supported": "reproduced", "contradicted": "not reproduced"}
 
 def is_paper_scale(profile: str) -> bool:
     """Whether runs of this profile are held against the paper's absolute numbers."""
-    return profile == PAPER_PROFILE
+    return profile == "paper"
 
 
 @dataclass(frozen=True)
@@ -89,15 +66,6 @@ class Verdict:
     verdict: str
     exploratory: bool = False
     rule: str = ""
-
-    def __post_init__(self):
-        kinds = {about.id: about.kind for about in claims()}
-        if self.claim not in kinds:
-            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to {[*kinds][-1]}")
-        words = WORDS_BY_KIND[kinds[self.claim]]
-        if self.verdict not in words:
-            wrong = f"{self.verdict!r} is not a verdict on a {kinds[self.claim]}"
-            raise KlearError(f"{self.claim}: {wrong}, expected {', '.join(words)}")
 
     @classmethod
     def not_run(cls, claim: str, reason: str, settle: str | None = None) -> Verdict:
@@ -189,17 +157,6 @@ class Section:
     def __post_init__(self):
         if not re.fullmatch(r"\w+", self.notebook):  # it becomes an address
             raise KlearError(f"a notebook {self.notebook!r}, expected letters, digits and _")
-        if self.status not in STATUSES:
-            raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
-        wrong_here = AT_PAPER if is_paper_scale(self.profile) else AT_PAPER.values()
-        decided = [verdict.claim for verdict in self.verdicts]
-        for about, word in ((claim(each.claim), each.verdict) for each in self.verdicts):
-            if about.notebook != self.notebook:
-                raise KlearError(f"{about.id} is judged by {about.notebook}, not {self.notebook}")
-            if decided.count(about.id) > 1:
-                raise KlearError(f"two verdicts on {about.id}")
-            if word in wrong_here and about.kind not in ("mechanism", "absolute"):
-                raise KlearError(f"{about.id}: {word!r} is not a verdict at profile {self.profile}")
 
     @property
     def profile(self) -> str:
@@ -312,83 +269,61 @@ def write_section(
 def read_sections(results_dir: Path) -> list[Section]:
     """The sections published under `results_dir`, in the order of the notebooks' names.
 
-    Raises KlearError for a section.json that is damaged, lacks a field, holds a verdict that cannot
-    be, names an artefact that is not there or a table that was cut off, or is of another profile
-    than the folder's name.
+    Raises KlearError for a section.json that is damaged or lacks a field, names an artefact that is
+    not there, or is of another profile than the folder's name.
     """
     return [read_section(path.parent) for path in sorted(results_dir.glob(f"*/{SECTION}"))]
 
 
 def read_section(folder: Path) -> Section:
     """The section that a notebook has published in `folder`; errors as `read_sections`."""
-    path, notebook, place = folder / SECTION, folder.name, read_place(folder.parent)
+    path, place = folder / SECTION, read_place(folder.parent)
     try:
-        try:
-            content = read_json(path)
-        except (OSError, ValueError) as error:
-            raise KlearError(f"cannot be read ({error})") from error
-        if not isinstance(content, dict):
-            raise KlearError("is not a JSON object")
-        if content.get("notebook", notebook) != notebook:
-            raise KlearError(f"is of notebook {content['notebook']!r}")
-        section = _typed(Section, content | {"folder": path.parent}, "")
-        if section.profile != place.profile:
-            raise KlearError(
-                f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
-            )
-        if strange := section.changed.keys() - place.applies(notebook).keys():
-            raise KlearError(f"ran with {', '.join(sorted(strange))} changed, unlike its folder")
-        for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
-            for file in (section.path(item.name, kind) for item in items for kind in kinds):
-                if not file.is_file():
-                    raise KlearError(f"names {file.name}, which is not there")
-                end = _ENDS.get(file.suffix, b"")
-                if not file.read_bytes().rstrip().endswith(end):
-                    raise KlearError(f"names {file.name}, which was cut off")
-        for name in (item.name for item in section.tables):
-            try:
-                parse_csv(section.path(name, "csv").read_text("utf-8"))
-            except (ValueError, csv.Error) as error:
-                raise KlearError(f"names {name}.csv, which is damaged ({error})") from error
-    except KlearError as error:
-        where = Path(place.folder.resolve().name, notebook, path.name)
-        fix = f"{place.command} --only {notebook.split('_')[0]} --force"
+        section = _section(read_json(path), folder)
+        fault = _misplaced(section, place)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        fault = f"cannot be read ({error})"
+    if fault:
+        where = Path(place.folder.resolve().name, folder.name, path.name)
+        fix = f"{place.command} --only {folder.name.split('_')[0]} --force"
         raise KlearError(
-            f"{where} {printable(str(error))}: write it again with `{fix}`, or delete the file"
-        ) from error
+            f"{where} {printable(fault)}: write it again with `{fix}`, or delete the file"
+        )
     return section
 
 
-def _typed(kind: type, value: object, where: str) -> typing.Any:
-    """`value`, as JSON gives it, as a `kind`: a record, a tuple of some kind, or a plain value.
+def _section(content: dict, folder: Path) -> Section:
+    """The records of a file of JSON. Raises TypeError or KeyError where it holds others."""
+    verdicts = [
+        Verdict(**each | {"comparisons": tuple(Comparison(**row) for row in each["comparisons"])})
+        for each in content["verdicts"]
+    ]
+    records = {
+        "equations": tuple(Equation(**each) for each in content["equations"]),
+        "figures": tuple(FigureItem(**each) for each in content["figures"]),
+        "tables": tuple(TableItem(**each) for each in content["tables"]),
+        "answers": tuple(content.get("answers", ())),
+        "samples": tuple(SampleItem(**each) for each in content.get("samples", ())),
+        "verdicts": tuple(verdicts),
+        "missing": tuple(content["missing"]),
+        "notes": tuple(content["notes"]),
+    }
+    return Section(**content | records | {"folder": folder})
 
-    Raises KlearError that names `where` inside the file.
-    """
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise KlearError(f"has a {where!r} that is not an object")
-        hints, start = typing.get_type_hints(kind), f"{where}." if where else ""
-        needed = [f.name for f in dataclasses.fields(kind) if default_of(f) is dataclasses.MISSING]
-        if lacking := [name for name in needed if name not in value]:
-            raise KlearError(f"lacks {start + lacking[0]!r}")
-        if unknown := value.keys() - hints:
-            raise KlearError(f"has an unknown {start + min(unknown)!r}")
-        fields = {name: _typed(hints[name], each, start + name) for name, each in value.items()}
-        try:
-            return kind(**fields)
-        except KlearError as error:
-            raise KlearError(
-                f"has a wrong {where!r}: {error}" if where else f"has {error}"
-            ) from error
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise KlearError(f"has a {where!r} that is not a list")
-        item = typing.get_args(kind)[0]
-        return tuple(_typed(item, each, f"{where}[{index}]") for index, each in enumerate(value))
-    kinds = typing.get_args(kind) or (kind,)
-    if not isinstance(value, (*kinds, int) if float in kinds else kinds):
-        raise KlearError(f"has a {where!r} that is not {_IN_WORDS.get(kinds[0], kinds[0])}")
-    return value
+
+def _misplaced(section: Section, place: Place) -> str:
+    """What a section has that its folder has not, or the other way round; "" for nothing."""
+    if section.notebook != section.folder.name:
+        return f"is of notebook {section.notebook!r}"
+    if section.profile != place.profile:
+        return f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
+    if strange := section.changed.keys() - place.changes.keys():
+        return f"ran with {', '.join(sorted(strange))} changed, unlike its folder"
+    for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
+        for file in (section.path(item.name, kind) for item in items for kind in kinds):
+            if not file.is_file():
+                return f"names {file.name}, which is not there"
+    return ""
 
 
 def _check_name(name: str) -> None:

@@ -8,7 +8,6 @@ a figure can be read in grey.
 from __future__ import annotations
 
 import io
-import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,6 @@ PAPER_DASH = (0, (4, 1.6))
 PNG_DPI = 84
 """Dots per inch of a published png: some 950 pixels across a wide figure. The svg is sharp at any
 size."""
-
-COLORS = 96
-"""Colours of a png: a handful of inks, and what lies between them and the paper."""
 
 NOTEBOOK_DPI = 70
 """Dots per inch in an executed notebook, which shows a figure in a column of about 900 pixels."""
@@ -111,36 +107,8 @@ _OWN = (
     ("#7FBF3F", ">"),
 )
 _OWN_MARK = "#own"
+_SETTINGS = Path(__file__).with_name("figures.mplstyle")
 _SPARE = ((_ORANGE, "X"), (_PURPLE, "P"), (_SKY, "v"), (_GREY, "D"))
-
-_RC_PARAMS = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.8,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "legend.fontsize": 10,
-    "legend.frameon": False,
-    "lines.linewidth": 1.9,
-    "lines.markersize": 4.5,
-    "figure.facecolor": "white",
-    "figure.dpi": 110,
-    "savefig.facecolor": "white",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "klear",
-    "pdf.fonttype": 42,
-}
 
 
 def series_style(name: str) -> SeriesStyle:
@@ -189,7 +157,7 @@ def figure_style() -> AbstractContextManager:
     it."""
     import matplotlib
 
-    return matplotlib.rc_context(_RC_PARAMS)
+    return matplotlib.rc_context(fname=_SETTINGS)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -230,33 +198,12 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
-    if kind == "png":
-        return palette_png(buffer.getvalue(), dpi=dpi)
-    return buffer.getvalue()
+    if kind == "png":  # a palette takes a third of the bytes and looks the same
+        from PIL import Image
 
-
-def palette_png(png: bytes, *, dpi: int) -> bytes:
-    """The same opaque picture with at most `COLORS` colours and without dithering; equal pictures
-    give equal bytes.
-
-    dpi: dots per inch that the file declares.
-    """
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(png)).convert("RGB")
-    # A colour weighs as the root of its pixels: by pixels alone, thin lines would lose their hue.
-    counted = picture.getcolors(picture.width * picture.height)
-    inks = [ink for count, ink in sorted(counted) for _ in range(math.isqrt(count))]
-    sample = Image.new("RGB", (len(inks), 1))
-    sample.putdata(inks)
-    chosen = sample.quantize(COLORS, method=Image.Quantize.MEDIANCUT, kmeans=1)
-    small = picture.quantize(palette=chosen, dither=Image.Dither.NONE)
-    # A colour of the palette is the mean of what it stands for, so that paper would turn grey.
-    palette = small.getpalette()
-    colors = [palette[start : start + 3] for start in range(0, len(palette), 3)]
-    small.putpalette([v for color in colors for v in ([255] * 3 if min(color) > 245 else color)])
-    buffer = io.BytesIO()
-    small.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
+        picture = Image.open(buffer).convert("RGB")
+        small, buffer = picture.quantize(256, kmeans=1, dither=Image.Dither.NONE), io.BytesIO()
+        small.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
     return buffer.getvalue()
 
 

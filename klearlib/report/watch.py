@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.errors import DamagedEntry, ParameterError, printable
 from klearlib.evaluate.counts import read_evaluations, scored
 from klearlib.params import did_you_mean
 from klearlib.report.curves import learning_curves
@@ -54,17 +53,18 @@ def find_run(word: str, runs_dir: Path) -> Path:
 
 
 def title_of(folder: Path) -> str:
-    """What people call the run in a folder, in one line of text; its key if it does not say."""
+    """What people call the run in a folder; its key if it does not say."""
     try:
         spec = read_json(folder / SPEC)
-        title = spec["label"] or spec["name"]
-    except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
+    except OSError:  # a run that only begins has no spec yet
         return folder.name
-    return title if isinstance(title, str) and title.isprintable() else folder.name
+    return printable(spec["label"] or spec["name"])
 
 
 def curves_of(folder: Path) -> dict[str, Curve]:
-    """Name of a quantity -> its curve, of what the run has logged so far."""
+    """Name of a quantity -> its curve, of what the run has logged so far; of the score the share of
+    right responses at each evaluation, as a mean over benchmarks."""
+
     curves: dict[str, Curve] = {}
     for line in read_metrics(folder):
         for key, name in QUANTITIES.items():
@@ -87,25 +87,24 @@ def watch_figure(folders: Iterable[Path]) -> Figure:
     """
     import pandas as pd
 
-    curves = {folder: curves_of(folder) for folder in folders if (folder / METRICS).is_file()}
-    curves = {folder: each for folder, each in curves.items() if each}
-    curves = {folder: each for folder, each in curves.items() if "reward" in each} or curves
-    if not curves:
-        raise ParameterError("no run has logged any metrics yet: nothing to draw")
-    titles = {folder: title_of(folder) for folder in curves}
-    same = Counter(titles.values())
+    runs = {folder: curves_of(folder) for folder in folders if (folder / METRICS).is_file()}
+    runs = {folder: curves for folder, curves in runs.items() if "reward" in curves} or runs
+    titles = {folder: title_of(folder) for folder in runs}
     rows = []
-    for folder in sorted(curves, key=lambda each: -(each / METRICS).stat().st_mtime):
+    for folder in sorted(runs, key=lambda each: -(each / METRICS).stat().st_mtime):
         title, _, seed = titles[folder].partition(", seed ")
-        if same[titles[folder]] > 1:
+        if [*titles.values()].count(titles[folder]) > 1:
             title = f"{folder.name[:6]} {title}"
         title = title.replace("$", r"\$")  # text, no formula
-        for name, curve in curves[folder].items():
+        for name, curve in runs[folder].items():
             rows += [(name, title, seed, step, value) for step, value in curve]
+    if not rows:
+        raise ParameterError("no run has logged any metrics yet: nothing to draw")
     frame = pd.DataFrame(rows, columns=["panel", "series", "seed", "step", "value"])
     series = list(frame["series"].unique())
-    shown = frame[frame["series"].isin(series[:MAX_SERIES])]
-    figure = learning_curves(shown, x_label="step", max_columns=2)
+    figure = learning_curves(
+        frame[frame["series"].isin(series[:MAX_SERIES])], x_label="step", max_columns=2
+    )
     if left_out := len(series[MAX_SERIES:]):
         text = f"the {MAX_SERIES} arms written last; {left_out} more: name runs to draw them"
         figure.suptitle(text, fontsize=9)

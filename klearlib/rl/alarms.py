@@ -19,11 +19,8 @@ _REASONS = (
 )
 
 
-def why_idle(line: Mapping[str, float | None], *, num_rollouts: int | None = None) -> str:
+def why_idle(line: Mapping[str, float | None]) -> str:
     """The likely reason why the step of a line of metrics.jsonl had no gradient; "" if it had one.
-
-    num_rollouts: of a step; without it, responses that could not be judged count as what they were
-    rewarded as.
 
     >>> why_idle({"train/grad_norm": None, "rollout/groups_all_correct": 1.0})
     'every response is right: the problems are too easy'
@@ -32,8 +29,6 @@ def why_idle(line: Mapping[str, float | None], *, num_rollouts: int | None = Non
         return ""
     if line.get("train/skipped_updates"):
         return "the gradient of every update was not finite"
-    if num_rollouts is not None and line.get("rollout/judge_failures") == num_rollouts:
-        return "no response could be judged"
     for key, words in _REASONS:
         if line.get(key) == 1:
             return words
@@ -91,11 +86,11 @@ def truncation_rose(
 class Alarms:
     """Reads the lines of a run as they come, and gives each warning once and again at the end.
 
-    lines: of the steps before a resume. num_rollouts: of a step. num_steps: of the run.
+    lines: of the steps before a resume. num_steps: of the run.
     """
 
-    def __init__(self, lines: Sequence[Mapping], *, num_rollouts: int, num_steps: int):
-        self._num_rollouts, self._num_steps = num_rollouts, num_steps
+    def __init__(self, lines: Sequence[Mapping], *, num_steps: int):
+        self._num_steps = num_steps
         self._lines, self._num_idle, self._truncation_said = [], 0, False
         for line in lines:
             self.see(line)
@@ -105,7 +100,7 @@ class Alarms:
         and truncation that has risen with the score for the first time or at the end."""
         warnings, last = [], line["step"] == self._num_steps
         self._lines.append(line)
-        if reason := why_idle(line, num_rollouts=self._num_rollouts):
+        if reason := why_idle(line):
             self._num_idle += 1
             if last and self._num_idle == self._num_steps:
                 warnings.append(f"{NOTHING_TRAINED}: {reason}")

@@ -25,11 +25,15 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.own_code import module_of
+from klearlib.own_code import failure, module_of
 
 LARGEST_CONSTANT = 1e18
 """Below `largest_ratio` of float32."""
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
+# The grid on which a user's function is tried.
+_ADVANTAGES = (-3.0, -0.5, 0.0, 0.5, 3.0)
+# A ratio may underflow to 0; the largest is added, where ratios are capped.
+_RATIOS = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0, 0.0, 1e-30, 1e-6, 0.02, 1e3, 1e9)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Rule:
         infinite where F is the ratio in both high corners.
     dual_clip: F = 0 for A < 0 and r > dual_clip, a number above 1 + eps_high; None for none.
     function: F(ratio, advantage) -> a tensor of their shape and of the ratio's dtype, finite and
-        token by token (`klearlib.rl.rule_check`); then no corner and no dual_clip is given, and
+        token by token (`check_function`); then no corner and no dual_clip is given, and
         eps_low and eps_high only say which tokens the metrics count in which corner.
 
     Raises:
@@ -256,3 +260,45 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
             f"it needs them: {error}"
         ) from None
     return Rule(name, eps_low, eps_high, function=functools.partial(own, **passed))
+
+
+def check_function(rule: Rule) -> None:
+    """Try the function of `rule` in float32, in which policies are trained, and float64.
+
+    Raises ValueError, of one line, if it raises, gives another shape or dtype, is not finite or so
+    large that F A would not be, or if F of a token depends on other tokens, of which each batch has
+    others.
+    """
+    for dtype in (torch.float32, torch.float64):
+        largest = largest_ratio(dtype)
+        ratio = torch.tensor([*_RATIOS, largest], dtype=dtype).repeat(len(_ADVANTAGES))  # [K]
+        advantage = torch.tensor(_ADVANTAGES, dtype=dtype).repeat_interleave(len(_RATIOS) + 1)
+        result, wanted = (
+            _value(rule, ratio, advantage),
+            f"{dtype} {tuple(ratio.shape)} as the ratio",
+        )
+        if not isinstance(result, torch.Tensor):
+            raise ValueError(f"F must give a tensor, {wanted}, got {type(result).__name__}")
+        if result.shape != ratio.shape or result.dtype != dtype:
+            raise ValueError(f"F must give {wanted}, got {result.dtype} {tuple(result.shape)}")
+        # As the ratio itself is capped, so that F A and its sum over tokens cannot overflow.
+        bad = ~(result.abs() <= largest)
+        if bad.any():
+            at = int(bad.nonzero()[0])
+            place = f"ratio {float(ratio[at]):.3g}, advantage {float(advantage[at]):g}"
+            raise ValueError(f"F is {float(result[at]):.3g} at {place}: bound it, as by clamp")
+        alone = [_value(rule, ratio[[i]], advantage[[i]]) for i in range(len(ratio))]
+        if not torch.allclose(result, torch.cat(alone)):
+            raise ValueError(
+                "F of a token changes with the tokens beside it or from call to call, and batches "
+                "are cut to fit the memory: use nothing but the token's own ratio and advantage "
+                "(docs/own-rule.md says where other rules belong)"
+            )
+
+
+def _value(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor) -> object:
+    try:
+        return coefficient(ratio, advantage, rule)
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        span = f"{float(ratio.min()):.2g} to {float(ratio.max()):.2g}"
+        raise ValueError(f"F fails on ratios from {span}: {failure(error)}") from error

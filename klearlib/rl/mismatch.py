@@ -7,15 +7,11 @@ trainer's policy p at the same weights. Another engine, precision or batch makes
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from klearlib.errors import KlearError
-from klearlib.records import Response
 from klearlib.rl.rollouts import Row
 
 NUM_QUARTERS = 4
@@ -103,19 +99,6 @@ def weigh(
         whole = factor if row.correction is None else factor * row.correction
         weighed.append(dataclasses.replace(row, correction=whole.to(row.logp_old.dtype)))
     return weighed
-
-
-def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None:
-    """Raises KlearError unless the sampler gave a finite log-probability for every token, of which
-    the ratios are made."""
-    for response in itertools.chain(*groups):
-        is_whole = len(response.logp) == len(response.token_ids)
-        if not is_whole or not math.isfinite(sum(response.logp)):
-            raise KlearError(
-                f"engine {engine!r} gave no finite log-probability for some token of a response "
-                f"to problem {response.problem_id!r}: RL needs one for every token; set "
-                "engine: transformers in compute.yaml"
-            )
 
 
 def log_ratio(row: Row, before: Row) -> torch.Tensor:

@@ -101,11 +101,9 @@ def policy_loss(
 
     Raises:
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
-            denominator or a clamp that is not positive.
+            denominator that is not positive.
     """
     mask = token_mask(logp, loss_mask)  # [N, T]
-    if log_ratio_clamp is not None and not log_ratio_clamp > 0:
-        raise ValueError(f"log_ratio_clamp must be positive or None, got {log_ratio_clamp!r}")
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
     if advantages.ndim == 1:
@@ -124,8 +122,6 @@ def policy_loss(
                 f"{name} must be float32 or float64 {tuple(logp.shape)} as logp, "
                 f"got {value.dtype} {tuple(value.shape)}"
             )
-    if not ((correction >= 0) & correction.isfinite() | ~mask).all():
-        raise ValueError("correction must be finite and at least 0 where the mask is 1")
     kept, spread = logp[mask], advantages.expand_as(logp)[mask]  # [K]
     log_ratio = kept.detach() - logp_old[mask]
     how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}

@@ -23,7 +23,7 @@ from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
+from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.objective import rl_loss
 from klearlib.rl.rollouts import (
     RolloutBatch,
@@ -87,8 +87,7 @@ def train_rl(
     path = inputs["sft"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    how = {"pad_id": tokenizer.pad_token_id, "parts_count": parts_count(settings)}
-    plan = plan_batches(model, compute, **how)
+    plan = plan_batches(model, compute, parts_count=parts_count(settings))
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -97,11 +96,7 @@ def train_rl(
         fused=True,
     )
     done = load_state(folder, model, optimizer, plan)
-    alarms = Alarms(
-        read_metrics(folder.path),
-        num_rollouts=settings.num_problems * settings.group_size,
-        num_steps=settings.num_steps,
-    )
+    alarms = Alarms(read_metrics(folder.path), num_steps=settings.num_steps)
     note = score = ""
 
     def sampled(done: int, total: int) -> None:
@@ -128,7 +123,6 @@ def train_rl(
                 chosen, group_size=settings.group_size, settings=sampling
             )
             engine.sleep()
-            require_finite(responses, engine=engine.setting["engine"])
             times.append(time.perf_counter())
 
             # Verdicts and rewards [P, G].
@@ -268,10 +262,10 @@ def _read(
     """The response tokens of a mini-batch, C at a time, with logp [C] and entropy [C]. The caller
     takes each gradient before the next, see `klearlib.policy.reader.in_chunks`."""
     how = {"temperature": settings.temperature, "with_entropy": with_entropy}
-    with plan.reading(model) as reader:
-        for part, batch in micro_batches(rows, settings, plan, device=model.device):
-            for chunk, logp, entropy in in_chunks(reader, part, **how):
-                yield batch[chunk], logp, entropy
+    reader = plan.reader(model)
+    for part, batch in micro_batches(rows, settings, plan, device=model.device):
+        for chunk, logp, entropy in in_chunks(reader, part, **how):
+            yield batch[chunk], logp, entropy
 
 
 @torch.no_grad()
@@ -282,13 +276,13 @@ def trainer_logprobs(
 
     def compute() -> dict[Row, Row]:
         renewed = {}
-        with plan.reading(model) as reader:
-            for part in plan.cut(rows):
-                chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
-                logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
-                pieces = logp.split([len(row.logp_old) for row in part])
-                for row, piece in zip(part, pieces, strict=True):
-                    renewed[row] = dataclasses.replace(row, logp_old=piece)
+        reader = plan.reader(model)
+        for part in plan.cut(rows):
+            chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
+            logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
+            pieces = logp.split([len(row.logp_old) for row in part])
+            for row, piece in zip(part, pieces, strict=True):
+                renewed[row] = dataclasses.replace(row, logp_old=piece)
         return renewed
 
     renewed = plan.fitting(compute, sequences=rows)

@@ -21,7 +21,7 @@ def read_metrics(path: Path | str, *, timings: bool = True) -> list[dict[str, An
     asked for.
 
     A stage may still be writing: a line without its end is left out. No file: an empty list.
-    Raises DamagedEntry for a line that is not a JSON object with a step.
+    Raises DamagedEntry for a line that is not JSON.
     """
     lines = _read_lines(Path(path) / METRICS)
     if not timings:
@@ -42,7 +42,7 @@ def read_progress(path: Path | str) -> dict[str, Any] | None:
     depends on it.
     """
     try:
-        return read_own_json(Path(path) / PROGRESS, "done", "total", "updated")
+        return read_own_json(Path(path) / PROGRESS)
     except DamagedEntry:
         return None
 
@@ -54,10 +54,7 @@ def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> 
     sizes alone, infinity for every file.
     """
     path = Path(path)
-    # All that `RunFolder.finish` writes: what is asked for later must not be missed then.
-    for name, expected in read_own_json(path / DONE, "files", "provenance", "seconds")[
-        "files"
-    ].items():
+    for name, expected in read_own_json(path / DONE)["files"].items():
         file = path / name
         if not file.is_file():
             raise damaged(path, file, "is missing")
@@ -73,33 +70,23 @@ def damaged(folder: Path, file: Path, what: str) -> DamagedEntry:
     return DamagedEntry(f"{file} {what}: delete the folder {folder}, then run again")
 
 
-def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
+def read_own_json(file: Path) -> dict[str, Any]:
     """A JSON object that we wrote, such as done.json, checkpoint.json or progress.json.
 
-    Raises DamagedEntry unless it is one and has `keys`.
+    Raises DamagedEntry unless it is there and is JSON.
     """
     try:
-        value = read_json(file)
+        return read_json(file)
     except FileNotFoundError:
         raise damaged(file.parent, file, "is missing") from None
     except ValueError as error:
         raise damaged(file.parent, file, "is not the JSON that was written") from error
-    return _with_keys(value, keys, file)
-
-
-def _with_keys(value: Any, keys: tuple[str, ...], file: Path) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise damaged(file.parent, file, "is not the JSON object that was written")
-    if missing := [key for key in keys if key not in value]:
-        raise damaged(file.parent, file, f"has no {missing[0]!r}")
-    return value
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-        return [_with_keys(json.loads(line), ("step",), file) for line in lines]
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
     except ValueError as error:
         raise damaged(file.parent, file, "has a line that is not JSON") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -18,7 +17,6 @@ from klearlib.errors import KlearError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-MAX_OWN_TEXT = 2**20
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -53,11 +51,9 @@ def write_bytes(
 
     durable: also survive a power cut (fsync), which takes milliseconds. make_folder: make the
     folder of `path` where it is absent. Returns `path`. Raises KlearError where the file cannot be
-    written (what was there stays), or `path` is a folder.
+    written (what was there stays).
     """
     path = Path(path)
-    if path.is_dir():
-        raise KlearError(f"cannot write {path}, which is a folder: name a file")
     # Two processes, and two threads of one, may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -73,7 +69,6 @@ def write_bytes(
         os.replace(temporary, path)
         if durable:
             sync_folder(path.parent)
-        _remove_left(path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the fault that led here is the one to tell
             temporary.unlink(missing_ok=True)
@@ -81,25 +76,6 @@ def write_bytes(
             raise write_failure(error, path) from error
         raise
     return path
-
-
-def _remove_left(path: Path) -> None:
-    """Remove what writers of `path` left behind that were killed in the middle."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        writer = left.name.split(".")[-3]
-        if writer.isdecimal() and not exists(int(writer)):
-            left.unlink(missing_ok=True)
-
-
-def exists(process: int) -> bool:
-    """Whether this machine has a process of that number."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def write_text(
@@ -125,18 +101,13 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
+def read_own_text(path: Path) -> str:
     """The text of a file that a user wrote.
 
-    Raises OSError where it cannot be read, and ValueError with what is wrong and how to fix it
-    where it has more than `limit` bytes or is not UTF-8.
+    Raises OSError where it cannot be read, and ValueError with the fix where it is not UTF-8.
     """
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"has more than {limit:,} bytes: shorten it")
     try:
-        return content.decode("utf-8")
+        return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte {error.start}): save it in this encoding") from None
 

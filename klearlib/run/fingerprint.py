@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import gc
 import hashlib
 import importlib.util
 import json
@@ -67,9 +66,9 @@ def library_fingerprint(modules: Iterable[str], *, without: Sequence[str] = ()) 
     """
     modules = sorted(modules)
     tops = {"klearlib", *(module.split(".")[0] for module in modules)}
-    roots = {top: root for top in tops if (root := _root(top)) is not None}
+    top_files = {top: _top_file(top) for top in tops}
     for module in modules:
-        if _file_of(module, roots) is None:
+        if _file_of(module, top_files) is None:
             raise ParameterError(f"no module {module!r}: check the name and the Python path")
     found: dict[str, str] = {}
     waiting = list(modules)
@@ -82,7 +81,7 @@ def library_fingerprint(modules: Iterable[str], *, without: Sequence[str] = ()) 
         if module not in modules and module not in MOVES_NUMBERS and _is_in(module, without):
             continue
         waiting.append(module.rpartition(".")[0])
-        file = _file_of(module, roots)
+        file = _file_of(module, top_files)
         if file is None:
             continue
         is_package = file.name == "__init__.py"
@@ -100,33 +99,24 @@ def _is_in(module: str, packages: Sequence[str]) -> bool:
     return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
-def _root(top: str) -> Path | None:
-    """The folder of a top-level package, or the file of a top-level module; None elsewhere."""
-    if not top.isidentifier():
-        return None
+def _top_file(top: str) -> Path | None:
+    """The file of a top-level module or of a package's ``__init__``."""
     try:
         spec = importlib.util.find_spec(top)
     except ValueError:  # a module that runs as a script has no spec
         return None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations)))
-    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    has_file = spec is not None and spec.origin and spec.origin.endswith(".py")
+    return Path(spec.origin) if has_file else None
 
 
-def _file_of(module: str, roots: dict[str, Path]) -> Path | None:
+def _file_of(module: str, top_files: dict[str, Path | None]) -> Path | None:
     top, *rest = module.split(".")
-    root = roots.get(top)
-    if root is None:
-        return None
-    if root.suffix == ".py":
-        return root if not rest else None
-    folder = os.path.join(root, *rest)
-    for file in (f"{folder}/__init__.py", f"{folder}.py"):
-        if os.path.isfile(file):
-            return Path(file)
-    return None
+    top_file = top_files.get(top)
+    if not rest or top_file is None:
+        return top_file
+    place = os.path.join(top_file.parent, *rest)
+    files = (f"{place}/__init__.py", f"{place}.py") if top_file.name == "__init__.py" else ()
+    return next((Path(file) for file in files if os.path.isfile(file)), None)
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
@@ -158,7 +148,7 @@ def _scanned() -> dict[str, list]:
     """By package and file: mtime in ns and bytes, digest, names; from earlier processes too."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(_SCANNED_FILE.read_text(encoding="utf-8"))
-        if kept["by"] == _scanner():
+        if kept["by"] == Path(__file__).stat().st_mtime_ns:  # not before a change of this file
             return kept["files"]
     return {}
 
@@ -168,30 +158,20 @@ def _keep_scanned() -> None:
         return
     _changed.clear()
     ours = {name: entry for name, entry in _scanned().items() if str(_LIBRARY) in name}
+    kept = {"by": Path(__file__).stat().st_mtime_ns, "files": ours}
     with contextlib.suppress(OSError):  # the library may be another user's
         _SCANNED_FILE.parent.mkdir(exist_ok=True)
-        write_json(_SCANNED_FILE, {"by": _scanner(), "files": ours}, durable=False)
-
-
-@functools.cache
-def _scanner() -> str:
-    """sha256 of this file: what it kept before a change of it does not count."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        write_json(_SCANNED_FILE, kept, durable=False)
 
 
 def _essence(file: Path, content: bytes, package: str) -> tuple[str, set[str]]:
     """A module's code without what cannot change a result, and the modules that it may import."""
-    collects = gc.isenabled()
-    gc.disable()  # a syntax tree is many objects and no cycle
     try:
         tree = ast.parse(content)
-        imported = list(_imports(tree, package))
-        text = ast.unparse(tree)
     except SyntaxError as error:
         raise KlearError(f"{file}, line {error.lineno}: {error.msg}: fix it") from error
-    finally:
-        if collects:
-            gc.enable()
+    imported = list(_imports(tree, package))
+    text = ast.unparse(tree)
     return text, {*imported, *_TARGET.findall(text)}
 
 
@@ -223,9 +203,7 @@ def _imports(node: ast.AST, package: str) -> Iterator[str]:
 
 def _is_idle(statement: ast.stmt) -> bool:
     """Whether it is a text alone, as a docstring is, or the version of the library."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
-    if not isinstance(statement, ast.Assign):
-        return False
-    target = statement.targets[0]
-    return isinstance(target, ast.Name) and target.id == "__version__"
+    match statement:
+        case ast.Expr(ast.Constant(str())) | ast.Assign([ast.Name("__version__")]):
+            return True
+    return False

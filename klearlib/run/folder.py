@@ -31,12 +31,7 @@ from klearlib.run.entry import (
     read_own_json,
     verify_entry,
 )
-from klearlib.run.files import (
-    HashingFile,
-    one_line_failures,
-    sha256_file,
-    write_json,
-)
+from klearlib.run.files import HashingFile, one_line_failures, sha256_file, write_json
 from klearlib.run.provenance import provenance
 
 __all__ = ["RunFolder", "read_metrics", "verify_entry"]
@@ -111,15 +106,12 @@ class RunFolder:
         """Add one line to metrics.jsonl: what must be bit-identical after a kill and a resume.
 
         values: must hold "step"; numbers may be NumPy scalars or tensors of one element; NaN and
-        infinity are written as Python's JSON reads them. Raises ValueError without "step".
+        infinity are written as Python's JSON reads them.
         """
         self._append_line(METRICS, values)
 
     def append_timings(self, values: dict[str, Any]) -> None:
-        """Add one line to timings.jsonl: seconds, memory and whatever else differs between runs.
-
-        values: as for `append_metrics`.
-        """
+        """Add one line to timings.jsonl: seconds, memory and whatever else differs between runs."""
         self._append_line(TIMINGS, values)
 
     def append_samples(self, samples: Iterable[dict[str, Any]]) -> None:
@@ -166,16 +158,16 @@ class RunFolder:
     def load_checkpoint(self) -> tuple[dict[str, Any], int] | None:
         """The last saved (state, step), or None at the start; tensors are on the CPU.
 
-        metrics.jsonl, timings.jsonl and samples.jsonl are cut to what they held when the checkpoint
-        was saved.
-        Raises DamagedEntry where a file is not what was written.
+        The files of lines are cut to what they held when the checkpoint was saved. Raises
+        DamagedEntry where a file is not what was written.
         """
         self._opened = True
-        commit = self._commit()
-        self._sweep(keep=commit["state"] if commit else "")
+        file = self.path / CHECKPOINT
+        commit = read_own_json(file) if file.exists() else {"state": "", "lengths": {}}
+        self._sweep(keep=commit["state"])
         for name in LINES:
-            self._cut(name, commit["lengths"].get(name, 0) if commit else 0)
-        if commit is None:
+            self._cut(name, commit["lengths"].get(name, 0))
+        if not commit["state"]:
             return None
         import torch
 
@@ -214,9 +206,6 @@ class RunFolder:
             self.load_checkpoint()
 
     def _append_line(self, name: str, *lines: dict[str, Any]) -> None:
-        for values in lines:
-            if "step" not in values:
-                raise ValueError(f"a line of {name} needs 'step', got {sorted(values)}")
         self._open()
         texts = [json.dumps(values, default=lambda number: number.item()) for values in lines]
         self._append(name, "".join(f"{text}\n" for text in texts))
@@ -236,19 +225,12 @@ class RunFolder:
         file = self.path / name
         found = file.stat().st_size if file.exists() else 0
         if found < length:
-            raise damaged(
-                self.path, file, f"has {found} bytes, at the last checkpoint it had {length}"
-            )
+            what = f"has {found} bytes, at the last checkpoint it had {length}"
+            raise damaged(self.path, file, what)
         if found and not length:
             file.unlink()
         elif found > length:
             os.truncate(file, length)
-
-    def _commit(self) -> dict[str, Any] | None:
-        file = self.path / CHECKPOINT
-        if not file.exists():
-            return None
-        return read_own_json(file, "step", "state", "sha256", "lengths", "seconds")
 
     def _sweep(self, keep: str) -> None:
         """Remove states that no checkpoint names and what a kill left half written."""

@@ -1,9 +1,9 @@
 """A process that has imported torch once, and forks the processes of stages.
 
-``python -P -m klearlib.run.forkserver MODULE ...`` imports the modules and then writes
-``{"ready": true}`` to its standard output. From then on it reads a JSON object a line:
-``{"worker": 3, ...}`` forks worker 3, which is answered by ``{"worker": 3, "pid": ...}`` and at its
-end by ``{"worker": 3, "code": ...}``. It ends with its standard input, and the kernel ends its
+``python -P -m klearlib.run.forkserver DESCRIPTOR MODULE ...`` imports the modules and then sends
+``{"ready": True}`` over the connection. From then on each order that it receives forks a worker,
+which is answered by ``{"worker": number, "pid": ...}`` and at its end by
+``{"worker": number, "returncode": ...}``. It ends with the connection, and the kernel ends its
 forks with it. `klearlib.run.preload` is the other end.
 
 The standard library's forkserver would block the caller until the imports are done, import the
@@ -14,56 +14,48 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import select
 import signal
 import sys
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import NoReturn
 
 from klearlib.run.stops import ASKED, LEFT
 
 PARENT = "KLEAR_PARENT_PID"
 
 
-def main(modules: list[str]) -> None:
-    """Serve until standard input ends; returns in a fork only, which is a worker then."""
+def main(descriptor: str, *modules: str) -> None:
+    """Serve until the connection ends."""
     # A stop that is for a whole group of processes must not end the parent of the workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKED, *LEFT})
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what an import prints is no answer
+    caller = Connection(int(descriptor))
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     if not _can_be_forked():
         return
-    _tell(answers, ready=True)
-    woken, wakes = os.pipe()
-    os.set_blocking(wakes, False)
-    signal.set_wakeup_fd(wakes)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # any handler: the descriptor is what wakes
-    workers: dict[int, int] = {}  # pid -> number
-    orders = b""
+    caller.send({"ready": True})
+    workers: dict[int, tuple[int, int]] = {}  # pidfd, readable at the end -> number, pid
     while True:
-        readable, _, _ = select.select([0, woken], [], [])
-        if woken in readable:
-            os.read(woken, 4096)
-        if 0 in readable:
-            received = os.read(0, 65536)
-            if not received:
+        for readable in wait([caller, *workers]):
+            if readable is not caller:
+                number, pid = workers.pop(readable)
+                os.close(readable)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                caller.send({"worker": number, "returncode": code})
+                continue
+            try:
+                order = caller.recv()
+            except (EOFError, OSError):
                 return
-            *lines, orders = (orders + received).split(b"\n")
-            for order in map(json.loads, lines):
-                server, pid = os.getpid(), os.fork()
-                if not pid:
-                    return _work(order, server)
-                workers[pid] = order["worker"]
-                _tell(answers, worker=order["worker"], pid=pid)
-        for pid in list(workers):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                code = os.waitstatus_to_exitcode(status)
-                _tell(answers, worker=workers.pop(pid), code=code)
+            server, pid = os.getpid(), os.fork()
+            if not pid:
+                caller.close()
+                _work(order, server)
+            workers[os.pidfd_open(pid)] = order["worker"], pid
+            caller.send({"worker": order["worker"], "pid": pid})
 
 
 def _can_be_forked() -> bool:
@@ -75,11 +67,7 @@ def _can_be_forked() -> bool:
     return "libcuda.so" not in maps
 
 
-def _tell(answers: int, **answer: object) -> None:
-    os.write(answers, json.dumps(answer).encode() + b"\n")
-
-
-def _work(order: dict, server: int) -> None:
+def _work(order: dict, server: int) -> NoReturn:
     """Be what a new process of the worker would be, and exit with its code."""
     os.setsid()
     os.chdir(order["folder"])
@@ -88,8 +76,6 @@ def _work(order: dict, server: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for standard, file in enumerate((nothing, log, log)):
         os.dup2(file, standard)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     for name, value in order["environment"].items():
         os.environ.pop(name, None)
@@ -111,4 +97,4 @@ def _work(order: dict, server: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

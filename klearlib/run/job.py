@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -82,7 +83,7 @@ class Job:
             return
         if (self.folder / DONE).exists():
             verify_entry(self.folder)
-            self.seconds = read_own_json(self.folder / DONE, "seconds")["seconds"]
+            self.seconds = read_own_json(self.folder / DONE)["seconds"]
             self.state, self.elsewhere = "done", False
             return
         known, self.elsewhere = self.elsewhere, is_locked(self.folder / LOCK)
@@ -91,38 +92,26 @@ class Job:
 
     def start(self, slot: int, places, needs: Sequence[Job]) -> None:
         """Start its process at the place `slot`."""
-        environment = worker_environment()
+        environment, item = worker_environment(), self.item
         with one_line_failures(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with open(self.log, "ab") as log:
                 self.log_start, self.began = log.tell(), time.time()
                 if self.is_task:
                     fixed = {name: environment[name] for name in (worker.PARENT, "PYTHONPATH")}
-                    argument = json.dumps([self.item.target, self.item.arguments])
+                    argument = json.dumps([item.target, item.arguments])
                     environment = {**os.environ, **fixed}
                     self.process = NewProcess(task.__name__, argument, log, environment)
                 else:
-                    spec = self.folder / SPEC
-                    write_json(spec, self._spec(needs))
-                    spans = self.spans_gpus
-                    self.process = places.start(slot, spec, log, environment, spans=spans)
+                    each = zip(item.inputs, needs, strict=True)
+                    inputs = {name: f"{need.item.name}/{need.key}" for name, need in each}
+                    spec = {"name": item.name, "key": self.key, "label": item.label}
+                    spec |= {"target": item.target, "params": item.arguments}
+                    write_json(self.folder / SPEC, spec | {"inputs": inputs, "code": self.code})
+                    self.process = places.start(
+                        slot, self.folder / SPEC, log, environment, spans=self.spans_gpus
+                    )
         self.slot, self.state = slot, "running"
-
-    def _spec(self, needs: Sequence[Job]) -> dict:
-        """What the worker of a stage reads."""
-        stage = self.item
-        return {
-            "name": stage.name,
-            "key": self.key,
-            "label": stage.label,
-            "target": stage.target,
-            "params": stage.arguments,
-            "inputs": {
-                name: f"{each.item.name}/{each.key}"
-                for name, each in zip(stage.inputs, needs, strict=True)
-            },
-            "code": self.code,
-        }
 
     def end(self) -> None:
         """Account for a process that ended: the job is done, or waits where another process was
@@ -142,23 +131,23 @@ class Job:
         self.state = "done"
 
     def _failure(self, code: int) -> StageFailed | TaskFailed:
-        how, lines = "", self._last_lines()
-        prefix = worker.ERROR_PREFIX
+        lines, prefix = self._last_lines(), worker.ERROR_PREFIX
         told = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-            how += " (often: out of memory)" if -code == signal.SIGKILL else ""
         last = lines[-NUM_LAST_LINES:]
+        stopped = "was stopped from outside" if code == worker.STOPPED else ""
+        if code < 0:
+            stopped = f"was killed by {signal.Signals(-code).name}"
+            stopped += " (often: out of memory)" if -code == signal.SIGKILL else ""
         if self.is_task:
-            if how:
-                return TaskFailed(self, KILLED, [f"its process {how}; finished stages are kept"])
+            if code < 0:
+                line = f"its process {stopped}; finished stages are kept"
+                return TaskFailed(self, KILLED, [line])
             return TaskFailed(self, code, told or [f"exit code {code}; its last lines:", *last])
         who = f"{self.item.title} ({self.item.name}/{self.key})"
-        has_state = (self.folder / CHECKPOINT).exists()
-        again = f"running again {'resumes from its checkpoint' if has_state else 'starts it anew'}"
-        if how or code == worker.STOPPED:
-            how = how or "was stopped from outside"
-            return StageFailed(f"{who} {how}: {again}; log: {self.log}")
+        if stopped:
+            has_state = (self.folder / CHECKPOINT).exists()
+            again = "resumes from its checkpoint" if has_state else "starts it anew"
+            return StageFailed(f"{who} {stopped}: running again {again}; log: {self.log}")
         if told:
             return StageFailed(f"{who} failed: {told[-1]} (log: {self.log})")
         tail = "".join(f"\n  {line}" for line in last)
@@ -166,26 +155,27 @@ class Job:
         return StageFailed(f"{who} {why}")
 
     def _last_lines(self) -> list[str]:
-        try:
-            with open(self.log, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(self.log_start, size - MAX_LOG_BYTES))
-                text = file.read().decode(errors="replace")
-        except OSError as error:
-            return [f"(no log: {error})"]
+        with one_line_failures(self.log), open(self.log, "rb") as file:
+            file.seek(max(self.log_start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
+            text = file.read().decode(errors="replace")
         return [line for line in text.splitlines() if line.strip()]
 
     def row(self, needs: tuple[int, ...]) -> ProgressRow:
         """What to show of it; needs: positions of the rows of what comes before it."""
-        title = self.item.name if self.is_task else self.item.title
-        row = ProgressRow(self.item.name, title, self.state, self.item.estimate_s, self.seconds)
-        row = replace(row, needs=needs, is_task=self.is_task)
-        if self.state == "running" and self.process.is_queued:
-            return replace(row, state="waiting")
-        if self.state != "running" and not self.elsewhere:
+        item, state = self.item, self.state
+        if self.elsewhere:
+            state = "running"
+        elif state == "running" and self.process.is_queued:
+            state = "waiting"
+        row = ProgressRow(
+            *(item.name, item.title, state, item.estimate_s, self.seconds),
+            needs=needs,
+            is_task=self.is_task,
+        )
+        if state != "running":
             return row
         now = time.time()
-        row = replace(row, state="running", elapsed_s=now - self.began)
+        row = replace(row, elapsed_s=now - self.began)
         progress = None if self.is_task else read_progress(self.folder)
         if progress is None or progress["updated"] < self.began:  # of an earlier process
             return row
@@ -204,32 +194,26 @@ def stop_grace_s() -> float:
 
     Raises ParameterError for a value of `STOP_GRACE` that is no number of seconds.
     """
-    given = os.environ.get(STOP_GRACE, "")
-    try:
-        seconds = float(given or STOP_GRACE_S)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise ParameterError(f"{STOP_GRACE} is {given!r}: give seconds above 0, such as 840")
-    return seconds
+    given = os.environ.get(STOP_GRACE) or STOP_GRACE_S
+    with contextlib.suppress(ValueError):
+        if 0 < float(given) < math.inf:
+            return float(given)
+    raise ParameterError(f"{STOP_GRACE} is {given!r}: give seconds above 0, such as 840")
 
 
 def stop(running: Sequence[Job]) -> None:
     """Ask the processes to save their state and end; after `stop_grace_s` kill those that have not,
     and all they started."""
-    for job in running:
-        job.process.terminate()
+    processes = [job.process for job in running]
+    for each in processes:
+        each.terminate()
     deadline = time.monotonic() + stop_grace_s()
     try:
-        while _any_runs(running) and time.monotonic() < deadline:
+        while None in [each.poll() for each in processes] and time.monotonic() < deadline:
             time.sleep(STOP_POLL_S)
     finally:  # also on a second Ctrl-C
         for job in running:
             job.process.kill_group()
             job.state = "waiting"
-        while _any_runs(running):
+        while None in [each.poll() for each in processes]:
             time.sleep(STOP_POLL_S)
-
-
-def _any_runs(jobs: Sequence[Job]) -> bool:
-    return None in [job.process.poll() for job in jobs]

@@ -76,36 +76,37 @@ def run_stages(
 ) -> list[Failure]:
     """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
 
-    stages: in the order in which they should start; equal ones run once. runs_dir: where the
-    results are kept. workers: stages at a time, 0 for one per GPU, or per core without GPUs. With
-    GPUs each worker sees one of them, in turn. "ray" or "ray://host:port": on the Ray cluster there
-    (`ray_cluster`), one stage per GPU, or per core without; all its nodes have to see `runs_dir`,
-    and the stage of a node that is lost goes on elsewhere. tasks: where the places are cores, each
-    takes one like a stage; elsewhere `TASKS_BESIDE` run beside the stages. One that needs nothing
-    more goes before stages that wait. on_done: called with each stage that was not done before, and
-    each task, when it is; may give further tasks, which need nothing but what this call knows.
-    on_failed: called with each failure, at once. progress: where to show progress (default:
-    notebook or standard error). poll_s: seconds between two looks at the workers.
+    stages: in the order in which they should start; equal ones run once. workers: stages at a time,
+    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray" or
+    "ray://host:port": on that Ray cluster (`ray_cluster`), one per GPU, or per core without; all
+    nodes have to see `runs_dir`. tasks: where the places are cores, each takes one like a stage;
+    elsewhere `TASKS_BESIDE` run beside the stages. on_done: called with each stage that was not
+    done before, and each task, when it is; may give further tasks. on_failed: called with each
+    failure, at once. progress: where to show it (default: notebook or standard error).
 
-    A stage that another process runs at this moment is waited for, not run again, and takes no
-    place of a worker meanwhile. Calling again after a failure, an interrupt or a kill goes on from
-    the last checkpoints.
+    A stage that another process runs at this moment is waited for and takes no place meanwhile.
+    Calling again after a failure, an interrupt or a kill goes on from the last checkpoints.
 
     Returns the failures, which are none unless `keep_going`: then all goes on that does not need
     what failed. Else the first one stops all and is raised.
 
-    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry for a damaged
-    result, StageFailed with the stage, its log and its last lines, TaskFailed; MissingAsset without
-    Ray, and KlearError for a cluster that does not answer. KeyboardInterrupt: the
-    workers save their state (a second one kills them), then it goes on.
+    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry, StageFailed,
+    TaskFailed; MissingAsset without Ray, KlearError for a cluster that does not answer. On
+    KeyboardInterrupt the workers save their state first (a second one kills them).
     """
     check_workers(workers)
     stop_grace_s()  # a wrong one is said now, not when something stops
     run = _Run(Path(runs_dir).absolute(), on_done, on_failed, keep_going)
     with code_read_once():
-        run.plan(stages, tasks)
+        run.plan([*stages, *tasks])
     progress = progress or Progress()
-    places = _places(workers, run)
+    waiting = [job.item for job in run.waiting if not job.is_task]
+    if isinstance(workers, str) and waiting:
+        from klearlib.scale.ray_places import RayPlaces
+
+        places = RayPlaces(workers)
+    else:
+        places = LocalPlaces(workers if isinstance(workers, int) else 0, waiting)
     try:
         while run.waiting or run.running:
             run.start_what_can(places)
@@ -137,10 +138,7 @@ class LocalPlaces:
         self._gpus = gpus() if stages else []
         self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
-        was_there = was_preloaded()
-        self._forks = bool(stages) and (was_there or len(stages) > 1) and preload()
-        # nobody would gain if the first stage waited for imports beside it
-        self._first_forks = was_there or self.count == 1
+        self._forks = bool(stages) and (was_preloaded() or len(stages) > 1) and preload()
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
@@ -149,29 +147,18 @@ class LocalPlaces:
         the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
         if self._gpus and not spans:
             environment = environment | {CUDA: self._gpus[slot % len(self._gpus)]}
-        fork, self._first_forks = self._forks and self._first_forks, True
-        return start_worker(spec_file, log, environment, fork=fork)
+        return start_worker(spec_file, log, environment, fork=self._forks)
 
     def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
         """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""
         forked = [w for w in workers if isinstance(w, ForkedWorker) and w.returncode is None]
         if forked:
-            select.select({each.server.process.stdout for each in forked}, [], [], timeout_s)
+            select.select({each.server.connection for each in forked}, [], [], timeout_s)
         else:
             time.sleep(timeout_s)
 
     def close(self) -> None:
         """Nothing: the fork server serves the next call too."""
-
-
-def _places(workers: int | str, run: _Run):
-    """Where the stages that are not done yet are to run."""
-    stages = [job.item for job in run.waiting if isinstance(job.item, Stage)]
-    if isinstance(workers, int) or not stages:
-        return LocalPlaces(workers if isinstance(workers, int) else 0, stages)
-    from klearlib.scale.ray_places import RayPlaces
-
-    return RayPlaces(workers)
 
 
 @dataclass
@@ -193,39 +180,32 @@ class _Run:
     def running(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "running"]
 
-    def plan(self, stages: Iterable[Stage], tasks: Iterable[Task]) -> None:
+    def plan(self, items: Iterable[Stage | Task]) -> None:
         """Make the jobs; what only done stages would need is left out."""
-        for stage in stages:
-            self._add_stage(stage)
-        for each in tasks:
-            self._add_task(each)
+        for each in items:
+            self._add(each)
         needed = {need for job in self.jobs.values() for need in job.needs}
         self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[0] not in needed))
 
-    def _add_stage(self, stage: Stage) -> str:
-        key = stage.key
+    def _add(self, item: Stage | Task) -> str:
+        """The key of the item's job, which is made after those of all that it needs."""
+        is_stage = isinstance(item, Stage)
+        key = item.key if is_stage else f"task {id(item)}"
         if key in self.jobs:
             return key
-        folder = stage.folder(self.runs_dir)
-        job = Job(stage, key, folder, folder / LOG, stage.code)
-        if (folder / DONE).exists():
+        if is_stage:
+            folder = item.folder(self.runs_dir)
+            job = Job(item, key, folder, folder / LOG, item.code)
+        else:
+            job = Job(item, key, item.log.parent, item.log)
+        if is_stage and (folder / DONE).exists():
             verify_entry(folder)
             job.state = "done"
         else:
-            job.needs = tuple(self._add_stage(upstream) for upstream in stage.inputs.values())
+            job.needs = tuple(map(self._add, item.inputs.values() if is_stage else item.needs))
         self.jobs[key] = job
-        return key
-
-    def _add_task(self, added: Task) -> str:
-        key = f"task {id(added)}"
-        if key not in self.jobs:
-            needs = tuple(
-                self._add_task(need) if isinstance(need, Task) else self._add_stage(need)
-                for need in added.needs
-            )
-            self.jobs[key] = Job(added, key, added.log.parent, added.log, needs=needs)
-            for failure in self.failures:  # of which it may need one, as a later task
-                self._skip(failure)
+        for failure in self.failures:  # of which it may need one, as a later task
+            self._skip(failure)
         return key
 
     def start_what_can(self, places) -> None:
@@ -233,30 +213,40 @@ class _Run:
         done = {key for key, job in self.jobs.items() if job.state == "done"}
         ready = [job for job in self.waiting if done.issuperset(job.needs)]
         for job in sorted(ready, key=lambda job: not job.is_task):
-            try:
+            with self._accounted(job):
                 job.look_elsewhere()
                 idle = job.state == "waiting" and not job.elsewhere
                 if idle and (slot := self._slot(job, places)) is not None:
                     with _stops_later():
                         job.start(slot, places, [self.jobs[need] for need in job.needs])
-            except KlearError as error:
-                self._fail(job, error)
-            else:
-                self._tell_if_done(job)
 
     def end_what_has(self) -> None:
         """Account for the processes that have ended."""
         for job in self.running:
             if job.process.is_queued:
                 job.began = time.time()
-            if job.process.poll() is None:
-                continue
-            try:
-                job.end()
-            except KlearError as error:
-                self._fail(job, error)
-            else:
-                self._tell_if_done(job)
+            if job.process.poll() is not None:
+                with self._accounted(job):
+                    job.end()
+
+    @contextlib.contextmanager
+    def _accounted(self, job: Job) -> Iterator[None]:
+        """Whether the job is done or has failed after the block is told."""
+        try:
+            yield
+        except KlearError as error:
+            job.state, job.elsewhere = "failed", False
+            failure = Failure(job.item, error, [])
+            self.failures.append(failure)
+            self._skip(failure)
+            if self.on_failed is not None:
+                self.on_failed(failure)
+            if not self.keep_going:
+                raise
+        else:
+            if job.state == "done" and self.on_done is not None:
+                for added in self.on_done(job.item) or ():
+                    self._add(added)
 
     def rows(self) -> list[ProgressRow]:
         position = {key: index for index, key in enumerate(self.jobs)}
@@ -273,21 +263,6 @@ class _Run:
                 return None
         taken = {each.slot for each in running}
         return next((slot for slot in range(places.count) if slot not in taken), None)
-
-    def _tell_if_done(self, job: Job) -> None:
-        if job.state == "done" and self.on_done is not None:
-            for added in self.on_done(job.item) or ():
-                self._add_task(added)
-
-    def _fail(self, job: Job, error: KlearError) -> None:
-        job.state, job.elsewhere = "failed", False
-        failure = Failure(job.item, error, [])
-        self.failures.append(failure)
-        self._skip(failure)
-        if self.on_failed is not None:
-            self.on_failed(failure)
-        if not self.keep_going:
-            raise error
 
     def _skip(self, failure: Failure) -> None:
         """Leave out what needs the failure, or something that does."""

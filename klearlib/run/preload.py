@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -55,14 +53,9 @@ class Worker(Protocol):
     is_queued: bool  # it waits for a place that others have
     returncode: int | None
 
-    def poll(self) -> int | None:
-        """The exit code, None while it runs."""
-
-    def terminate(self) -> None:
-        """Ask it to save its state and end."""
-
-    def kill_group(self) -> None:
-        """SIGKILL to it and all that it started."""
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...  # it is to save its state and end
+    def kill_group(self) -> None: ...  # SIGKILL to it and all that it started
 
 
 class NewProcess(subprocess.Popen):
@@ -91,39 +84,32 @@ class ForkServer:
 
     def __init__(self):
         self.environment = worker_environment()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", forkserver.__name__, *PRELOADED],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self.environment,
-            start_new_session=True,
-            bufsize=0,
-        )
-        os.set_blocking(self.process.stdout.fileno(), False)
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", forkserver.__name__, str(theirs.fileno()), *PRELOADED],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # imports may print
+                stderr=subprocess.DEVNULL,
+                env=self.environment,
+                start_new_session=True,
+            )
         self.was_ready = self.has_ended = False
-        self.pids: dict[int, int] = {}  # by the worker's number
-        self.codes: dict[int, int] = {}
-        self._received = b""
-        self._lock = threading.Lock()
+        self.workers: list[ForkedWorker] = []  # by their numbers
         atexit.register(self.end)
-
-    def fork(self, **order: object) -> None:
-        """Send an order; one that it does not live to read is answered by its end."""
-        with contextlib.suppress(BrokenPipeError, ValueError), self._lock:
-            self.process.stdin.write(json.dumps(order).encode() + b"\n")
 
     def listen(self) -> None:
         """Take in what it has answered until now."""
-        with self._lock:
-            while not self.has_ended and (chunk := self.process.stdout.read(65536)) is not None:
-                self.has_ended = not chunk
-                *lines, self._received = (self._received + chunk).split(b"\n")
-                for answer in map(json.loads, lines):
-                    self.was_ready |= "ready" in answer
-                    for name, values in (("pid", self.pids), ("code", self.codes)):
-                        if name in answer:
-                            values[answer["worker"]] = answer[name]
+        try:
+            while not self.has_ended and self.connection.poll():
+                answer = self.connection.recv()
+                if answer.pop("ready", False):
+                    self.was_ready = True
+                else:
+                    vars(self.workers[answer.pop("worker")]).update(answer)
+        except (EOFError, OSError):
+            self.has_ended = True
 
     def end(self) -> None:
         """Kill it, and its forks with it: it would end by itself, but after its imports only."""
@@ -134,7 +120,6 @@ class ForkServer:
 
 
 _servers: list[ForkServer] = []  # this process's, at most one
-_numbers = itertools.count()
 
 
 def preload() -> bool:
@@ -186,48 +171,39 @@ class ForkedWorker:
     is_queued = False
 
     def __init__(self, server: ForkServer, spec_file: Path, log: BinaryIO, changes: dict):
-        self.server, self._number = server, next(_numbers)
+        self.server = server
         self.pid: int | None = None
         self.returncode: int | None = None
         mask = os.umask(0)
         os.umask(mask)
-        server.fork(
-            worker=self._number,
-            spec=str(spec_file),
-            log=log.name,
-            environment=changes,
-            folder=os.getcwd(),
-            umask=mask,
-        )
+        order = {"worker": len(server.workers), "spec": str(spec_file), "log": log.name}
+        order |= {"environment": changes, "folder": os.getcwd(), "umask": mask}
+        server.workers.append(self)
+        with contextlib.suppress(OSError):  # it has ended, which `poll` says
+            server.connection.send(order)
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self.server.listen()
-            self.pid = self.server.pids.get(self._number)
-            if self._number in self.server.codes:
-                self.returncode = self.server.codes[self._number]
-            elif self.server.has_ended:  # and its forks with it
-                self.returncode = worker.BUSY if self.pid is None else -signal.SIGKILL
+        self.server.listen()
+        if self.returncode is None and self.server.has_ended:  # and its forks with it
+            self.returncode = worker.BUSY if self.pid is None else -signal.SIGKILL
         return self.returncode
 
     def terminate(self) -> None:
         while self.poll() is None and self.pid is None and self.server.was_ready:
             time.sleep(0.001)  # it is forked at this moment
-        if self.returncode is not None:
-            return
-        if self.pid is not None:
-            self._signal(os.kill, signal.SIGTERM)
-        else:  # nothing has been forked yet
+        if self.returncode is None and self.pid is None:  # nothing has been forked yet
             self.server.end()
             self.returncode = -signal.SIGTERM
+        elif self.returncode is None:
+            self._signal(os.kill, signal.SIGTERM)
 
     def kill_group(self) -> None:
         if self.pid is None:
             self.terminate()
-        else:
-            self._signal(os.killpg, signal.SIGKILL)
-            if self.poll() is None:  # it may not lead its group yet
-                self._signal(os.kill, signal.SIGKILL)
+            return
+        self._signal(os.killpg, signal.SIGKILL)
+        if self.poll() is None:  # it may not lead its group yet
+            self._signal(os.kill, signal.SIGKILL)
 
     def _signal(self, send: Callable[[int, int], None], number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TextIO
 
 PROGRESS_LOG = "KLEAR_PROGRESS_LOG"
@@ -37,14 +38,13 @@ class ProgressRow:
         return self.state not in ("running", "waiting")
 
     @property
-    def cells(self) -> list[str]:
+    def line(self) -> str:
         """Title, steps done, time left (else elapsed), and what is learnt."""
-        if self.remaining_s is None:
-            left = f"{clock(self.elapsed_s)} elapsed"
-        else:
+        left = f"{clock(self.elapsed_s)} elapsed"
+        if self.remaining_s is not None:
             left = f"about {clock(self.remaining_s)} left"
         steps = f"{self.done}/{self.total}" if self.total else ""
-        return [self.title, steps, left, ", ".join(filter(None, [self.note, self.doing]))]
+        return ", ".join(filter(None, [self.title, steps, left, self.note, self.doing]))
 
 
 def eta_s(rows: Sequence[ProgressRow], num_workers: int) -> float | None:
@@ -59,40 +59,30 @@ def eta_s(rows: Sequence[ProgressRow], num_workers: int) -> float | None:
     """
     lengths: dict[str, list[float]] = {}
     for row in rows:
-        if row.state == "done" and row.elapsed_s:
-            lengths.setdefault(row.name, []).append(row.elapsed_s)
-        elif row.remaining_s is not None:
-            lengths.setdefault(row.name, []).append(row.elapsed_s + row.remaining_s)
+        if row.remaining_s is not None or (row.state == "done" and row.elapsed_s):
+            lengths.setdefault(row.name, []).append(row.elapsed_s + (row.remaining_s or 0.0))
     work, ends = 0.0, []
     for row in rows:
-        left = _remaining_s(row, lengths.get(row.name))
+        left = 0.0 if row.is_over else row.remaining_s
         if left is None:
-            return None
+            expected = fmean(lengths.get(row.name, [row.estimate_s]))
+            if expected <= 0 and not row.is_task:
+                return None
+            left = max(expected - row.elapsed_s, 0.0)
         work += left
         ends.append(left + max((ends[i] for i in row.needs), default=0.0))
     return max([work / num_workers, *ends])
 
 
-def _remaining_s(row: ProgressRow, lengths: list[float] | None) -> float | None:
-    if row.is_over:
-        return 0.0
-    if row.remaining_s is not None:
-        return row.remaining_s
-    expected = sum(lengths) / len(lengths) if lengths else row.estimate_s
-    if expected <= 0 and not row.is_task:
-        return None
-    return max(expected - row.elapsed_s, 0.0)
-
-
 def summary(rows: Sequence[ProgressRow], num_workers: int, elapsed_s: float) -> str:
     """One line on the whole run."""
-    stages = [row for row in rows if not row.is_task]
-    tasks = [row for row in rows if row.is_task]
-    counted = [(stages, "stages")] if stages or not tasks else []
-    counted += [(tasks, "tasks")] if tasks else []
-    head = " and ".join(f"{_count(each, 'done')} of {len(each)} {word}" for each, word in counted)
-    head += " done"
-    if failed := _count(rows, "failed"):
+    counts = []
+    for word, is_task in (("stages", False), ("tasks", True)):
+        kind = [row.state for row in rows if row.is_task == is_task]
+        if kind or not (rows or is_task):
+            counts.append(f"{kind.count('done')} of {len(kind)} {word}")
+    head = " and ".join(counts) + " done"
+    if failed := [row.state for row in rows].count("failed"):
         head += f", {failed} failed"
     if all(row.state == "done" and not row.elapsed_s for row in rows):
         return f"{head} (cached)"  # without times: the same text in each re-run
@@ -101,10 +91,6 @@ def summary(rows: Sequence[ProgressRow], num_workers: int, elapsed_s: float) -> 
         return head
     left = eta_s(rows, num_workers)
     return f"{head}, time left unknown" if left is None else f"{head}, about {clock(left)} left"
-
-
-def _count(rows: Sequence[ProgressRow], state: str) -> int:
-    return sum(row.state == state for row in rows)
 
 
 def clock(seconds: float) -> str:
@@ -119,7 +105,7 @@ def clock(seconds: float) -> str:
 
 class Progress:
     """Shows the rows of a run: in a notebook one output that is updated in place (so that the saved
-    notebook holds the last state), in a terminal a table that rich redraws below all that is
+    notebook holds the last state), in a terminal lines that rich redraws below all that is
     printed meanwhile, elsewhere lines with the time of day on `stream` (default: standard error).
 
     Such lines come at the start, at the end and every `LINE_EVERY_S` seconds; they go to the file
@@ -132,13 +118,13 @@ class Progress:
     ):
         self._in_notebook = stream is None and in_notebook()
         self._stream = None if self._in_notebook else stream or sys.stderr
-        self._live = _live(self._stream) if redraws(self._stream) else None
+        self._live = _live(self._stream)
         self._listener = listener
         self._handle = None
         self._began = time.monotonic()
         self._shown = self._lined = float("-inf")
         self._num_over: int | None = None
-        self._warnings: dict[str, None] = {}
+        self._warnings: list[str] = []
 
     def show(self, rows: Sequence[ProgressRow], num_workers: int, *, last: bool = False) -> None:
         """Show `rows` if it is time to; `last` shows them in any case, and nothing after them."""
@@ -147,27 +133,28 @@ class Progress:
         due = last or num_over != self._num_over or now - self._shown >= REDRAW_EVERY_S
         self._num_over = num_over
         head = summary(rows, num_workers, now - self._began)
-        running = [row for row in rows if row.state == "running"]
+        lines = [row.line for row in rows if row.state == "running"]
         for row in rows:
-            if (
-                row.warning
-                and (text := f"WARNING: {row.title}: {row.warning}") not in self._warnings
-            ):
-                self._warnings[text] = None
+            text = f"WARNING: {row.title}: {row.warning}"
+            if row.warning and text not in self._warnings:
+                self._warnings.append(text)
                 self.say(text)
         if self._listener is not None:
             self._listener(last)
         if due:
             self._shown = now
             if self._in_notebook:
-                self._display([head, *map(_line, running), *self._warnings])
+                self._display([head, *lines, *self._warnings])
             elif self._live is not None:
-                self._live.update(head if last else _table(head, running), refresh=True)
+                from rich.text import Text
+
+                text = "\n".join([head, *([] if last else lines)])
+                self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
         if last and self._live is not None:
             self._live.stop()
         if last or now - self._lined >= LINE_EVERY_S:
             self._lined = now
-            self._write([head, *(f"  {_line(row)}" for row in running)])
+            self._write([head, *(f"  {line}" for line in lines)])
 
     def say(self, text: str) -> None:
         """Say something at once, above what is redrawn."""
@@ -194,29 +181,12 @@ class Progress:
                 file.write(text)
 
 
-def _line(row: ProgressRow) -> str:
-    return ", ".join(filter(None, row.cells))
-
-
-def _table(head: str, running: Sequence[ProgressRow]):
-    """The summary and a row with a bar for each running stage, fitted to the terminal by rich."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    for justify in ("left", "left", "right", "right"):
-        table.add_column(justify=justify, no_wrap=True, overflow="ellipsis", max_width=30)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # what room is left
-    for row in running:
-        title, *numbers, learnt = map(Text, row.cells)
-        bar = ProgressBar(total=row.total or None, completed=row.done, width=12)
-        table.add_row(title, bar if row.total else "", *numbers, learnt)
-    return Group(Text(head), table)
-
-
-def _live(stream: TextIO):
+def _live(stream: TextIO | None):
+    """What redraws on `stream`, None unless that is a terminal that moves its cursor."""
+    if stream is None or not stream.isatty():
+        return None
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
+        return None
     from rich.console import Console
     from rich.live import Live
 
@@ -229,12 +199,6 @@ def _live(stream: TextIO):
     )
     live.start()
     return live
-
-
-def redraws(stream: TextIO | None) -> bool:
-    """Whether lines can be redrawn in place on `stream`: a terminal that moves its cursor."""
-    is_terminal = stream is not None and stream.isatty()
-    return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def in_notebook() -> bool:

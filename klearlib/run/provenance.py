@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
 import platform
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -63,8 +63,6 @@ def num_cores() -> int:
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
     """Names of this machine's NVIDIA GPUs in the order of their index; empty without nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
-        return ()
     answer = _run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     return tuple(line.strip() for line in (answer or "").splitlines() if line.strip())
 
@@ -96,12 +94,11 @@ def _commit() -> str | None:
 
 
 def _cpu() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or None
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or None)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
 
 
 def _memory_gb() -> float | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,9 +14,6 @@ from klearlib.errors import ParameterError
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Stage:
         further keyword arguments, JSON values, that say where the target computes and in what
         parts, and not what. None of them is part of the key.
 
-    Raises ParameterError for a bad name or target and for a value that JSON cannot hold.
+    Raises ParameterError for a value that JSON cannot hold.
 
     >>> base = Stage("base", "klearlib.errors:KlearError", {"seed": 0})
     >>> Stage("rl", "klearlib.errors:KlearError", {"rule": "gppo"}, {"base": base}).key == base.key
@@ -50,14 +45,9 @@ class Stage:
     placing: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ParameterError(f"stage name {self.name!r}: use letters, digits, _ and -")
-        if not _TARGET.fullmatch(self.target):
-            raise ParameterError(f"target {self.target!r}: write it as 'package.module:function'")
-        _check_json(self.params, f"stage {self.name!r}: params")
-        _check_json(self.placing, f"stage {self.name!r}: placing")
         for name in ("params", "placing"):
-            object.__setattr__(self, name, json.loads(json.dumps(getattr(self, name))))
+            copy = _copied(getattr(self, name), f"stage {self.name!r}: {name}")
+            object.__setattr__(self, name, copy)
         object.__setattr__(self, "inputs", dict(self.inputs))
 
     @cached_property
@@ -144,33 +134,20 @@ def is_locked(lock: Path) -> bool:
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no lock, or not ours to read: nobody's run that we could wait for
-        return False
+    except OSError as error:  # or no lock, or not ours to read: nobody's run to wait for
+        return isinstance(error, BlockingIOError)
     return False
 
 
-def _check_json(value: object, place: str) -> None:
-    if value is None or type(value) in (bool, int, str):
-        return
-    if type(value) is float:
-        if math.isfinite(value):
-            return
-        raise ParameterError(f"{place} is {value}: give a finite number, or None for none")
-    if type(value) is list:
-        for index, item in enumerate(value):
-            _check_json(item, f"{place}[{index}]")
-    elif type(value) is dict:
-        for name, item in value.items():
-            if type(name) is not str:
-                raise ParameterError(f"{place} has the key {name!r}: use text for keys")
-            _check_json(item, f"{place}[{name!r}]")
-    else:
-        kind = type(value).__name__
-        raise ParameterError(
-            f"{place} is of type {kind}: give None, bool, int, float, str, list or dict of these"
-        )
+def _copied(values: dict, what: str) -> dict:
+    try:
+        copy = json.loads(json.dumps(values, allow_nan=False))
+        if copy != values:
+            raise ValueError("with a tuple, or a key that is no text")
+    except (ValueError, TypeError) as error:
+        fix = "give None, bool, finite numbers, str, list or dict of these"
+        raise ParameterError(f"{what} are no JSON ({error}): {fix}") from None
+    return copy
 
 
 def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:

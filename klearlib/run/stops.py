@@ -1,9 +1,12 @@
-"""The signals that ask to stop, whoever sends them."""
+"""The signals that ask to stop, whoever sends them, and the death of a parent."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -11,6 +14,7 @@ ASKED = (signal.SIGTERM, signal.SIGINT)
 LEFT = (signal.SIGHUP, signal.SIGQUIT)
 """What a terminal sends that is closed, or by Ctrl-\\; nohup has the first ignored, and it stays
 so."""
+_PR_SET_PDEATHSIG = 1
 
 
 @contextlib.contextmanager
@@ -26,3 +30,12 @@ def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
     finally:
         for number, its_own in known.items():
             signal.signal(number, its_own)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process with its `parent`, where it is Linux; exit if that is
+    gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it died before the line above

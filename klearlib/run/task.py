@@ -40,6 +40,10 @@ class Task:
     estimate_s: float = 0.0
     seconds: float = field(default=0.0, init=False)
 
+    @property
+    def title(self) -> str:
+        return self.name
+
 
 def main(argv: Sequence[str]) -> int:
     """Call the target with the arguments in ``argv[0]``, JSON of both; the exit code."""

@@ -11,7 +11,6 @@ text is the end of log.txt: one line where a user may have caused it, which a Va
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import importlib
 import json
@@ -26,18 +25,17 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.entry import DONE, LOCK, verify_entry
-from klearlib.run.files import EXPLAINED, exists, one_line_failures, write_failure
+from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 from klearlib.run.forkserver import PARENT
-from klearlib.run.stops import ASKED, LEFT
+from klearlib.run.stops import ASKED, LEFT, die_with
 
 STOPPED, BUSY = 3, 4
 ERROR_PREFIX = "klear: "
 """Of the lines of a log that say why a worker failed."""
 LOCK_POLL_S, LOCK_TRIES = 0.05, 4
 GUARD_POLL_S = 0.3
-_PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
@@ -53,19 +51,15 @@ def main(argv: list[str]) -> int:
         return STOPPED
     except _Busy:
         return BUSY
-    except KlearError as error:
-        tell(_in_a_line(error))
-        return 1
-    except ValueError as error:
-        traceback.print_exc()  # a parameter or a bug: the log keeps what the line leaves out
-        tell(_in_a_line(f"{type(error).__name__}: {error}"))
-        return 1
     except OSError as error:
         if error.errno not in EXPLAINED:
             raise  # a bug wants its traceback
-        where = error.filename or Path(argv[0]).parent
-        tell(_in_a_line(write_failure(error, where)))
-        return 1
+        return _told(write_failure(error, error.filename or Path(argv[0]).parent))
+    except KlearError as error:
+        return _told(error)
+    except ValueError as error:
+        traceback.print_exc()  # a parameter or a bug: the log keeps what the line leaves out
+        return _told(f"{type(error).__name__}: {error}")
     return 0
 
 
@@ -79,8 +73,9 @@ def tell(*lines: str) -> None:
         print(f"{ERROR_PREFIX}{line}", flush=True)
 
 
-def _in_a_line(error: Exception | str) -> str:
-    return " ".join(str(error).split())
+def _told(error: Exception | str) -> int:
+    tell(" ".join(str(error).split()))
+    return 1
 
 
 def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
@@ -119,14 +114,13 @@ def _locked(lock: Path) -> Iterator[None]:
     with file:
         # A forked child would keep the lock for as long as it outlives us.
         os.register_at_fork(after_in_child=file.close)
-        for tries_left in reversed(range(LOCK_TRIES)):
-            try:
+        for _ in range(LOCK_TRIES):
+            with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                if not tries_left:
-                    raise _Busy from None
-                time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+            time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+        else:
+            raise _Busy
         yield
 
 
@@ -143,18 +137,20 @@ def die_with_parent() -> None:
     if os.fork() == 0:
         for number in (*ASKED, *LEFT):
             signal.signal(number, signal.SIG_IGN)
-        while os.getppid() == worker and exists(parent):
+        while os.getppid() == worker and _exists(parent):
             time.sleep(GUARD_POLL_S)
         os.killpg(0, signal.SIGKILL)
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process with its `parent`, where it is Linux; exit if that is
-    gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)  # it died before the line above
+def _exists(process: int) -> bool:
+    """Whether this machine has a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 if __name__ == "__main__":

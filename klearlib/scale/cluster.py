@@ -146,18 +146,14 @@ def cluster_of_stage(stage) -> Cluster:
 
 def require_own_parts(options) -> None:
     """ParameterError for an objective of these `RLSettings` or `RLOptions` that verl cannot
-    compute: a mean over prompts, or one that depends on how a mini-batch is cut into passes."""
-    if options.normalizer == "prompt":
+    compute: a mean over prompts, a pass before each update, or one that depends on how a mini-batch
+    is cut into passes."""
+    given = {
+        "normalizer to token or sequence": options.normalizer == "prompt",
+        "batch_weights to none": options.batch_weights != "none",
+        "loss_denominator and lm_normalizer to mini_batch": parts_count(options),
+    }
+    if wrong := [setting for setting, is_wrong in given.items() if is_wrong]:
         raise ParameterError(
-            "verl has no mean over prompts: set normalizer to token or sequence, or engine to local"
-        )
-    if options.batch_weights != "none":
-        raise ParameterError(
-            "batch_weights needs a pass before each update, which verl's workers do not make: set "
-            "batch_weights to none, or engine to local"
-        )
-    if parts_count(options):
-        raise ParameterError(
-            "loss_denominator and lm_normalizer micro_batch need micro-batches of our own cut: set "
-            "both to mini_batch, or engine to local"
+            f"verl cannot compute this objective: set {' and '.join(wrong)}, or engine to local"
         )

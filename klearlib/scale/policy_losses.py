@@ -64,15 +64,6 @@ def rule_of(config) -> Rule:
     return rule_from(spec)
 
 
-def normalizer_of(loss_agg_mode: str) -> str:
-    """Raises ParameterError for a way of averaging that the paper's objectives do not have."""
-    if loss_agg_mode not in NORMALIZERS:
-        raise ParameterError(
-            f"actor.loss_agg_mode is {loss_agg_mode!r}: give {' or '.join(NORMALIZERS)}"
-        )
-    return NORMALIZERS[loss_agg_mode]
-
-
 def _rule_loss(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -89,7 +80,7 @@ def _rule_loss(
     whose gradients verl averages: hence the factor ``dp_size``.
     """
     whole = config.global_batch_info
-    normalizer, rule = normalizer_of(loss_agg_mode), rule_of(config)
+    normalizer, rule = NORMALIZERS.get(loss_agg_mode, loss_agg_mode), rule_of(config)
     denominator = whole["batch_num_tokens" if normalizer == "token" else "global_batch_size"]
     loss = policy_loss(
         log_prob.float(),

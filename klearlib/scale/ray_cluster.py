@@ -90,11 +90,7 @@ def connected(workers: str, **given) -> Iterator[None]:
             host, _, port = address.removeprefix(CLIENT).rpartition(":")
             if port.isdecimal():  # Ray would try for a minute
                 socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-            try:
-                ray.init(address, **arguments | given)
-            except ConnectionAbortedError:  # the cluster was too busy to start a client's server
-                ray.shutdown()
-                ray.init(address, **arguments | given)
+            ray.init(address, **arguments | given)
         except Exception as error:  # Ray raises no narrower class for a start that takes too long
             fix = "does not answer ({}): start it, or correct the address"
             if address == LOCAL:

@@ -12,12 +12,7 @@ import ray
 
 from klearlib.errors import KlearError
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.requests import (
-    RequestEngine,
-    draws_from_policy,
-    request_words,
-    require_temperature,
-)
+from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
 
 TRIES = 3
 """How often a response is asked for."""
@@ -34,9 +29,9 @@ async def whole_response(
 ):
     """What verl's servers of the name `rollout` give to one request, with log-probabilities where
     `draws_from_policy`. A server that dies or breaks off is left for another, and the seed makes
-    the response the same. ends: the tokens that end a response. Raises KlearError for a temperature
-    that vLLM does not know, or a response that neither ends nor fills its budget, or lacks
-    log-probabilities. After `TRIES` whatever the last one raised."""
+    the response the same. ends: the tokens that end a response. Raises KlearError for a response
+    that neither ends nor fills its budget, or lacks log-probabilities. After `TRIES` whatever the
+    last one raised."""
     asked = request_settings(rollout, settings, ends=ends, seed=seed)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -67,11 +62,8 @@ def request_settings(
     rollout: str, settings: SamplingSettings, *, ends: Collection[int], seed: int
 ) -> dict:
     """The sampling parameters of one request; sglang heeds a seed only where its servers are
-    started with ``enable_deterministic_inference``. KlearError for a temperature that vLLM does not
-    know."""
+    started with ``enable_deterministic_inference``."""
     asked = request_words(settings, ends) | {"logprobs": draws_from_policy(settings)}
-    if rollout == "vllm":
-        require_temperature(settings)
     if rollout == "sglang":
         del asked["ignore_eos"]  # it would switch the stop tokens off too
         return asked | {"sampling_seed": seed}
@@ -89,13 +81,7 @@ class ServerEngine(RequestEngine):
         super().__init__(described, tokenizer, setting)
         self._client, self._rollout = client, client.config.actor_rollout_ref.rollout
 
-    def wake(self) -> None: ...
-
-    def sleep(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def _draw(self, problems, prompts, seeds, settings):
+    def _draw(self, prompts, seeds, settings):
         longest, room = max(map(len, prompts)) + settings.max_tokens, self._rollout.max_model_len
         if room is not None and longest > room:
             raise KlearError(

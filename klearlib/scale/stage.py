@@ -13,7 +13,7 @@ from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import learnt
 from klearlib.rl.schedule import keep_evaluation
 from klearlib.rl.settings import RLSettings
-from klearlib.run.entry import damaged, read_metrics
+from klearlib.run.entry import read_metrics
 from klearlib.scale import driver
 from klearlib.scale.cluster import Cluster, require_own_parts
 from klearlib.scale.require import require_verl
@@ -104,8 +104,7 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 
-    num_rollouts = settings.num_problems * settings.group_size
-    alarms = Alarms(lines, num_rollouts=num_rollouts, num_steps=settings.num_steps)
+    alarms = Alarms(lines, num_steps=settings.num_steps)
 
     def take(kind: str, content) -> None:
         if kind == driver.EVALUATION:
@@ -135,13 +134,11 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
 
 
 def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:
-    """verl's checkpoint after a step. DamagedEntry where it is not whole, KlearError where it was
-    saved by another number of GPUs, whose shards these cannot read."""
+    """verl's checkpoint after a step. KlearError where it was saved by another number of GPUs,
+    whose shards these cannot read."""
     place = work / CHECKPOINTS / f"global_step_{step}"
-    described = place / "actor" / "fsdp_config.json"
-    if not described.is_file() or not (place / "data.pt").is_file():
-        raise damaged(folder.path, place, "is not whole, where verl had saved its state")
-    saved = json.loads(described.read_text(encoding="utf-8"))["world_size"]
+    described = (place / "actor" / "fsdp_config.json").read_text(encoding="utf-8")
+    saved = json.loads(described)["world_size"]
     if saved != num_gpus:
         raise KlearError(
             f"the run was saved after step {step} by {saved} GPUs and compute.yaml's verl now has "

@@ -28,7 +28,7 @@ from verl.workers.utils.padding import response_from_nested
 from klearlib.data.problems import read_problems
 from klearlib.rl import schedule
 from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, require_finite
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
 from klearlib.rl.samples import draw_samples
 from klearlib.rl.settings import RLSettings
@@ -97,7 +97,6 @@ class KlearTrainer(PPOTrainerSync):
             problems, group_size=settings.group_size, settings=how
         )
         self.on_sample_end()  # the rollout engines sleep
-        require_finite(responses, engine="verl")
         sampled = time.perf_counter()
         groups = judge_groups(problems, responses, **schedule.judging(settings, seed=seed))
         judged = time.perf_counter()

@@ -10,29 +10,6 @@ NORMALIZERS = ("token", "sequence", "sequence_sum")
 LOGP_DTYPES = (torch.float32, torch.float64)
 
 
-def sft_loss(
-    logp: torch.Tensor,
-    loss_mask: torch.Tensor,
-    *,
-    normalizer: str,
-    denominator: float | None = None,
-) -> torch.Tensor:
-    """Minus the log-likelihood of the response tokens (Eq. 8, with log pi for pi).
-
-    logp: [N, T]; loss_mask: see `token_mask`. normalizer, denominator: see `shares`; Eq. 8 prints
-    ``"sequence_sum"``. Raises ValueError as these two do.
-
-    >>> logp, mask = torch.tensor([[-1.0, -3.0], [-4.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
-    >>> sft_loss(logp, mask, normalizer="sequence")
-    tensor(3.)
-    >>> sft_loss(logp, mask, normalizer="sequence_sum")
-    tensor(4.)
-    """
-    mask = token_mask(logp, loss_mask)  # [N, T]
-    weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)  # [K]
-    return log_likelihood_loss(logp[mask], weight.to(logp.dtype))
-
-
 def log_likelihood_loss(logp: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Minus the weighed sum of the log-probabilities of K tokens, both [K]: what SFT (Eq. 8) and
     the LM loss of RL (Eq. 13) minimise. The mean is in `weight`."""

@@ -97,7 +97,7 @@ def fit(
             epochs show each example that often, so that the last batch may be smaller (paper: 4).
         learning_rate, final_learning_rate: cosine from one to the other after a linear warm-up
             over a twentieth of the steps (the paper: 8e-5 to 4e-5).
-        compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_by_tokens`.
+        compute: precision, and how a batch is cut: see `klearlib.policy.batch_plan.BatchPlan`.
             If the memory runs out, the batch is computed again in micro-batches of half the size,
             and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl counts it.
         drop_longer: leave out examples that are longer than `pack_tokens` or than the model's
@@ -111,11 +111,8 @@ def fit(
     Raises:
         Stopped: a stop was asked for; the state is saved.
         KlearError: see `klearlib.sft.batches`; or one example alone is too much for the memory.
-        ParameterError: a number out of range, or not exactly one of num_steps and num_epochs.
+        ParameterError: not exactly one of num_steps and num_epochs.
     """
-    for name, value in (("batch_size", batch_size), ("checkpoint_every", checkpoint_every)):
-        if value < 1:
-            raise ParameterError(f"{name} must be at least 1, got {value}")
     examples, num_with_control = batches.keep_whole_turns(
         examples, tokenizer, drop_with_control=drop_with_control
     )
@@ -130,7 +127,7 @@ def fit(
         len(examples), batch_size=batch_size, num_steps=num_steps, num_epochs=num_epochs
     )
     warmup_steps = num_steps // WARMUP_SHARE
-    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute)
     model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=BETAS, weight_decay=0.0, fused=True
@@ -238,16 +235,16 @@ def batch_gradient(
         torch.manual_seed(seed)
         model.zero_grad(set_to_none=True)
         total, num_positions, parts = 0.0, 0, plan.cut(examples)
-        with plan.reading(model) as reader:
-            for part in parts:
-                lengths = torch.tensor([len(each.ids) - each.num_prompt for each in part])  # [N]
-                weight = shares(lengths, normalizer=normalizer, denominator=denominator)  # [K]
-                weight = weight.to(model.device, torch.float32)
-                for chunk, logp, _ in in_chunks(reader, part, with_entropy=False):
-                    loss = log_likelihood_loss(logp, weight[chunk])  # Eq. 8
-                    loss.backward()
-                    total += loss.detach().double()
-                num_positions += len(part) * max(len(x.ids) for x in part)
+        reader = plan.reader(model)
+        for part in parts:
+            lengths = torch.tensor([len(each.ids) - each.num_prompt for each in part])  # [N]
+            weight = shares(lengths, normalizer=normalizer, denominator=denominator)  # [K]
+            weight = weight.to(model.device, torch.float32)
+            for chunk, logp, _ in in_chunks(reader, part, with_entropy=False):
+                loss = log_likelihood_loss(logp, weight[chunk])  # Eq. 8
+                loss.backward()
+                total += loss.detach().double()
+            num_positions += len(part) * max(len(x.ids) for x in part)
         num_held = sum(len(each.ids) for each in examples)
         return BatchSums(float(total), num_tokens, len(parts), num_positions, num_held)
 

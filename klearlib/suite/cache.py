@@ -1,18 +1,16 @@
 """Whether a notebook's published results still are what its cells, parameters and code would give.
 
-``results/<profile>/<notebook>/cache.json`` holds a digest of each of these and of every artefact.
+``results/<profile>/<notebook>/cache.json`` holds a digest of each, and the artefacts' names.
 Nothing heavy is imported: a run in which all is cached takes well under two seconds.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import json
 from pathlib import Path
 
-import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params import is_real, load, worlds_of
 from klearlib.params.place import keyed_values
@@ -29,19 +27,17 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
 
     notebook: the .ipynb as read from JSON; experiment: with its checked parameters. Fields that
     cannot change a result (``keyed=False``) do not count, nor do comments and docstrings of the
-    library. Other notebooks' files that it reads count as its own values do, and, if it gathers,
-    what the others published.
+    library: of the module of the experiment and all that it imports. Other notebooks' files that it
+    reads count as its own values do, and, if it gathers, what the others published.
 
-    Raises:
-        ParameterError: a cell is not Python or imports a module of klearlib that does not exist, or
-            a file that the experiment reads is missing or wrong.
+    Raises ParameterError where a file that the experiment reads is missing or wrong.
     """
     params = experiment.params
     cells = [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
     digests_of = {
         "cells": _digest(cells),
         "parameters": _digest(keyed_values(params)),
-        "library": library_fingerprint(imported_modules(notebook)),
+        "library": library_fingerprint([type(experiment).__module__]),
         "libraries": _digest(computing_versions()),
     }
     for name, other in experiment.reads().items():
@@ -79,27 +75,6 @@ def read_notebook(path: Path) -> dict:
     return notebook
 
 
-def imported_modules(notebook: dict) -> list[str]:
-    """The modules of klearlib that a notebook's cells import."""
-    names: set[str] = set()
-    try:
-        trees = [
-            ast.parse("".join(cell["source"]))
-            for cell in notebook["cells"]
-            if cell["cell_type"] == "code"
-        ]
-    except SyntaxError as error:
-        line = (error.text or "").strip()
-        raise ParameterError(f"a cell is not Python ({error.msg}): {line}") from None
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inside = (f"{node.module}.{alias.name}" for alias in node.names)
-            names.update([node.module, *filter(_is_module, inside)])
-    return sorted(name for name in names if name.split(".")[0] == "klearlib")
-
-
 def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     """Why the results in `folder` cannot be used as they are; "" if they can.
 
@@ -107,20 +82,15 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     """
     try:
         entry = read_json(folder / CACHE)
-        known, artefacts = dict(entry["digests"]), dict(entry["artefacts"])
+        known, artefacts = dict(entry["digests"]), [*entry["artefacts"]]
     except FileNotFoundError:
         return "not run here yet"
     except (ValueError, KeyError, TypeError):
         return f"{CACHE} is damaged"
     if changed := [name for name, digest in wanted.items() if known.get(name) != digest]:
         return f"{' and '.join(changed)} changed"
-    for name, digest in artefacts.items():
-        path = folder.parent / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if sha256_file(path) != digest:
-            return f"{name} was changed"
-    return ""
+    lost = [name for name in artefacts if not (folder.parent / name).is_file()]
+    return f"{lost[0]} is missing" if lost else ""
 
 
 def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
@@ -131,12 +101,8 @@ def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
     (folder / CACHE).unlink(missing_ok=True)
     if section(folder).get("status") == "partial":
         return
-    published = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    artefacts = {
-        str(path.relative_to(folder.parent)): sha256_file(path)
-        for path in [executed, *published]
-        if path.name != LOG
-    }
+    files = [executed, *(file for file in sorted(folder.rglob("*")) if file.is_file())]
+    artefacts = [str(file.relative_to(folder.parent)) for file in files if file.name != LOG]
     write_json(folder / CACHE, {"digests": of, "artefacts": artefacts}, durable=False)
 
 
@@ -154,12 +120,6 @@ def section(folder: Path) -> dict:
         raise DamagedEntry(
             f"{folder / SECTION} is damaged ({error}): run again with --force"
         ) from None
-
-
-def _is_module(name: str) -> bool:
-    """Whether `name` is a module and not an attribute, without importing its package."""
-    path = Path(klearlib.__file__).parent.parent.joinpath(*name.split("."))
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 def _digest(value) -> str:

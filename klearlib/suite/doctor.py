@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.params import SMOKE, profiles, root
+from klearlib.params import SMOKE, profiles
 from klearlib.policy.compute import INSTALL_VLLM
 from klearlib.run.provenance import version
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
-from klearlib.suite.checks import readable
-from klearlib.suite.machine import this_machine
+from klearlib.suite.checks import readable, this_machine
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
 OLDEST_PYTHON = (3, 11)
-NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,11 @@ def diagnose() -> list[Finding]:
     wanted, has = (".".join(map(str, each)) for each in (OLDEST_PYTHON, sys.version_info[:3]))
     old = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
     packages = [_package(name, "pip install -e .", required=True) for name in needed()]
-    here = [Finding("Python", has, old, required=True), *packages, *_machine(), _sandbox()]
-    return here + _profiles()
+    here = [Finding("Python", has, old, required=True), *packages, *_optional(), _sandbox()]
+    try:
+        return here + [_profile(name) for name in profiles()]
+    except KlearError as error:
+        return [*here, Finding("project", "not found", str(error), required=True)]
 
 
 def needed() -> list[str]:
@@ -64,27 +64,19 @@ def _package(name: str, fix: str, required: bool = False) -> Finding:
     return Finding(name, found or "not installed", "" if found else fix, required)
 
 
-def _machine() -> list[Finding]:
-    """GPUs, what is for them and for clusters, memory and disk."""
+def _optional() -> list[Finding]:
+    """GPUs, and the packages for them and for clusters."""
     machine = this_machine()
     cards = ", ".join(map(readable, machine.gpus))
     gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
     reason = "this torch is built without CUDA" if machine.torch_without_cuda else "no GPU"
     verl = f"only needed for engine: verl: {INSTALL_VERL}" if machine.verl_lacks else ""
-    memory = "" if machine.memory >= NEEDED_MEMORY_GB * 1e9 else f"free {NEEDED_MEMORY_GB:g} GB"
-    findings = [
+    return [
         Finding("GPU", cards or reason, "" if cards else gpu),
         _package("vllm", f"only needed for engine: vllm: {INSTALL_VLLM}"),
         _package("ray", f"only needed for --workers ray: {INSTALL_RAY}"),
         Finding("verl", machine.verl_lacks or version("verl") or "", verl),
-        Finding("memory", f"{readable(machine.memory)} free", memory, required=True),
     ]
-    try:
-        free = shutil.disk_usage(root()).free
-    except KlearError as error:
-        return [*findings, Finding("project", "not found", str(error), required=True)]
-    full = "" if free >= NEEDED_DISK_GB * 1e9 else f"free at least {NEEDED_DISK_GB:g} GB"
-    return [*findings, Finding("disk", f"{readable(free)} free", full, required=True)]
 
 
 def _sandbox() -> Finding:
@@ -98,22 +90,15 @@ def _sandbox() -> Finding:
     return Finding("sandbox", found, open_ if tier.name == "none" else "")
 
 
-def _profiles() -> list[Finding]:
-    """One line a profile: whether its parameters are valid, and what keeps it from finishing on
-    this machine, in the words of ``klear plan``, or how many things do."""
+def _profile(name: str) -> Finding:
+    """Whether its parameters are valid, and what keeps it from finishing on this machine, in the
+    words of ``klear plan``, or how many things do."""
     try:
-        names = profiles()
-    except KlearError:  # already said by _machine
-        return []
-    findings = []
-    for profile in names:
-        try:
-            missing = weighed(profile, plan(profile)).missing
-        except KlearError as error:
-            missing = [str(error)]
-        fix = "".join(missing)
-        if len(missing) > 1:
-            fix = f"{len(missing)} things are missing: klear plan --profile {profile} names them"
-        ready = "not ready" if missing else "ready"
-        findings.append(Finding(f"profile {profile}", ready, fix, required=profile == SMOKE))
-    return findings
+        missing = weighed(name, plan(name)).missing
+    except KlearError as error:
+        missing = [str(error)]
+    fix = "".join(missing)
+    if len(missing) > 1:
+        fix = f"{len(missing)} things are missing: klear plan --profile {name} names them"
+    ready = "not ready" if missing else "ready"
+    return Finding(f"profile {name}", ready, fix, required=name == SMOKE)

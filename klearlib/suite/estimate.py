@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
@@ -32,7 +31,6 @@ SAMPLING_SHARE = 0.5  # of the memory's bandwidth and of the peak, in a step of 
 LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
 STAGE_S = 15.0  # to start the process of a stage, imports and model included
 PROMPT_TOKENS = 100
-ROW_BYTES = 200  # of a row of a file here, by which its rows are counted without reading it
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
 ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
 
@@ -46,21 +44,18 @@ class Cost:
     flops: float = 0.0
     gpu_s: float = 0.0  # seconds of one GPU
     memory: int = 0  # bytes at once on the machine or one GPU; none for a run of verl
-    unknown: tuple[str, ...] = ()  # models of no known shape: only their tokens are counted
 
     def __add__(self, other: Cost) -> Cost:
-        names = [each.name for each in fields(self)]
+        names = ("sampled", "trained", "flops", "gpu_s")
         summed = {name: getattr(self, name) + getattr(other, name) for name in names}
-        summed["memory"] = max(self.memory, other.memory)
-        summed["unknown"] = tuple(dict.fromkeys(summed["unknown"]))
-        return Cost(**summed)
+        return Cost(**summed, memory=max(self.memory, other.memory))
 
 
 @dataclass(frozen=True)
 class Setup:
     """A model, how a device computes with it, and over how many GPUs verl spreads it."""
 
-    shape: ModelShape | None  # None where nothing says it
+    shape: ModelShape
     compute: Compute
     gpus: int = 1
     by_verl: bool = False
@@ -68,7 +63,7 @@ class Setup:
 
 def setup_of(stage: Stage) -> Setup:
     """The model that a stage computes with, and on what."""
-    shape, _, _ = model_of_stage(stage)
+    shape, _ = model_of_stage(stage)
     if "cluster" not in stage.params:
         return Setup(shape, Compute(**stage.params["compute"]))
     cluster = cluster_of_stage(stage)
@@ -79,19 +74,17 @@ def setup_of(stage: Stage) -> Setup:
     return Setup(shape, compute, cluster.num_gpus, by_verl=True)
 
 
-def model_of_stage(stage: Stage) -> tuple[ModelShape | None, int, str]:
-    """(shape, positions, name) of the model that a stage makes or trains, by what first made it.
-    The shape is None where nothing says it; the name is that of a model of the hub, else ""."""
+def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
+    """Shape and positions of the model that a stage makes or trains, by what first made it."""
     while stage.target in RULES and RULES[stage.target][1]:
         stage = stage.inputs[RULES[stage.target][1]]
     params = stage.params
     if stage.target == "klearlib.real.model:link_model":
-        shape = ModelShape(**params["shape"]) if params["shape"] else None
-        return shape, params["positions"], params["model"]
+        return ModelShape(**params["shape"]), params["positions"]
     if stage.target == "klearlib.miniature.base:pretrain":
         names = {each.name for each in fields(ModelShape)} - {"tie_word_embeddings"}
         shape = ModelShape(tie_word_embeddings=True, **{name: params[name] for name in names})
-        return shape, params["max_positions"], ""
+        return shape, params["max_positions"]
     raise KeyError(stage.target)
 
 
@@ -103,16 +96,13 @@ def cost_of(stage: Stage) -> Cost:
     """
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()
-    setup = setup_of(stage)
-    cost = RULES[stage.target][0](stage, setup)
-    if setup.shape is None:
-        return cost + Cost(unknown=(model_of_stage(stage)[2],))
+    cost = RULES[stage.target][0](stage, setup_of(stage))
     return cost + Cost(gpu_s=STAGE_S) if cost.flops else cost
 
 
 def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     """`calls` times `rows` responses of up to `budget` tokens, dealt out to all engines; a call
-    lasts as long as the engine with the most of them. Tokens alone for a model of unknown shape.
+    lasts as long as the engine with the most of them.
 
     A step takes the longest of: starting its kernels, reading weights and cache, computing, of
     which all GPUs of an engine (`tensor_parallel`) read and compute their parts at once. There are
@@ -120,9 +110,8 @@ def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     where others end.
     """
     shape, compute = setup.shape, setup.compute
-    sampled = calls * rows * budget * RESPONSE_SHARE
-    if shape is None or not sampled:
-        return Cost(sampled=sampled)
+    if not (sampled := calls * rows * budget * RESPONSE_SHARE):
+        return Cost()
     engines = setup.gpus // compute.tensor_parallel
     most = -(-rows // engines)
     batches = -(-most // compute.batch_rows)
@@ -170,16 +159,12 @@ def training(
     where the memory decides.
     """
     shape, compute = setup.shape, setup.compute
-    if shape is None:
-        return Cost(trained=tokens)
     row = compute.pack_tokens or longest
     passes = 3 + compute.gradient_checkpointing + forward_again
     flops = passes * tokens * shape.forward_flops(context=longest * RESPONSE_SHARE / 2)
-    micro = (
-        compute.micro_batch_tokens
-        if setup.by_verl
-        else max(compute.micro_batch_tokens, row, LEAST_TOKENS)
-    )
+    micro = compute.micro_batch_tokens
+    if not setup.by_verl:
+        micro = max(micro, row, LEAST_TOKENS)
     num_passes = updates * max(1.0, tokens / max(updates, 1) / setup.gpus / micro)
     gpu_s = flops / (GPU_FLOPS * TRAINING_SHARE)
     gpu_s += num_passes * shape.num_layers * LAYER_PASS_S * setup.gpus
@@ -193,7 +178,7 @@ def training(
 
 def _supervised(stage: Stage, setup: Setup) -> Cost:
     """Pretraining and SFT: examples of up to as many tokens as the model, or a packed row, has."""
-    params, (_, positions, _) = stage.params, model_of_stage(stage)
+    params, (_, positions) = stage.params, model_of_stage(stage)
     if params.get("num_steps") is not None:
         examples = params["num_steps"] * params["batch_size"]
     else:
@@ -216,17 +201,10 @@ def _num_examples(stage: Stage) -> int:
 
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
     """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
-    given: a source's limit, else what a file here of its size may hold; `most` in all, and where a
-    source is of the hub."""
-    count = 0
-    for source in curated.params["sources"]:
-        if names is None or source["alias"] in names:
-            location, rows = curated.inputs[source["input"]].arguments["location"], most
-            if location is not None:
-                files = [Path(location), *Path(location).rglob("*")]
-                rows = -(-sum(each.stat().st_size for each in files if each.is_file()) // ROW_BYTES)
-            count += min(rows, source.get("limit", most))
-    return min(count, most)
+    given: the limits of the sources, `most` in all and where a source has none."""
+    sources = curated.params["sources"]
+    limits = [s.get("limit", most) for s in sources if names is None or s["alias"] in names]
+    return min(sum(limits), most)
 
 
 def _rl(stage: Stage, setup: Setup) -> Cost:
@@ -248,20 +226,18 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     )
     cost += sampling(setup, calls=steps, rows=rollouts, budget=budget)
     cost += sampling(setup, calls=1 + first, rows=validated, budget=budget)
-    cost += _benchmarks(setup, settings, each=settings["eval_responses"], calls=calls)
+    cost += _benchmarks(setup, settings, settings["eval_responses"], calls)
     if setup.by_verl:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)
-    if setup.shape is None:
-        return cost
     state = state_bytes(setup.shape.num_parameters, precision="fp32")
     return cost + Cost(memory=sampling_memory(setup, rows=rollouts, budget=budget, state=state))
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:
-    return _benchmarks(setup, stage.params, each=stage.params["num_responses"], calls=1)
+    return _benchmarks(setup, stage.params, stage.params["num_responses"])
 
 
-def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:
+def _benchmarks(setup: Setup, asked: dict, each: int, calls: int = 1) -> Cost:
     """`each` responses to every problem of the benchmarks that are asked for, `calls` times; one to
     those of the benchmarks that decide claims, every other time."""
     total = Cost()

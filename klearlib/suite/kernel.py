@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from klearlib.notebook import NOTEBOOK_PATH
+from klearlib.params import root
 from klearlib.params.place import OUT
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT, die_with
@@ -37,32 +38,32 @@ class NotebookError(Exception):
         self.lines = lines
 
 
-def execute_notebook(source: str, output: str, values: dict, root: str, log: str, out: str) -> None:
+def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
     """Run the notebook `source` with parameters `values`, which publishes in the results folder
-    `out`; `output` is written when it is complete.
+    that `output` lies in; `output` is written when it is complete.
 
-    The kernel runs in the project's folder `root`, appends its progress and prints to `log`, and
-    has ended with all its children when this returns. A notebook that failed is kept beside
-    `output` as ``<name>.failed.ipynb``, with its error marked.
+    The kernel runs in the project's folder, appends its progress and prints to `log`, and has ended
+    with all its children when this returns. A notebook that failed is kept beside `output` as
+    ``<name>.failed.ipynb``, with its error marked.
 
     Raises:
         NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
     """
     # jsonschema would make a parser of addresses from it, in two seconds that no notebook needs.
     sys.modules.setdefault("rfc3987_syntax", None)
+    import nbformat
     from nbclient.exceptions import DeadKernelError
     from papermill import PapermillExecutionError
     from papermill import execute_notebook as papermill
 
-    place = Path(output)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place, project = Path(output), root()
     partial = place.with_name(f".{place.stem}.partial.ipynb")
     failed = place.with_name(f"{place.stem}.failed.ipynb")
     managers: list = []
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    environment = {"KLEAR_ROOT": root, PROGRESS_LOG: log, PARENT: str(os.getpid()), OUT: out}
-    environment[NOTEBOOK_PATH] = output
+    environment = {"KLEAR_ROOT": str(project), OUT: str(place.parent), NOTEBOOK_PATH: output}
+    environment |= {PROGRESS_LOG: log, PARENT: str(os.getpid())}
     try:
         with open(log, "a", encoding="utf-8") as stream:
             notebook = papermill(
@@ -73,13 +74,18 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
                 language="python",
                 progress_bar=False,
                 request_save_on_cell_execute=False,
-                cwd=root,
+                cwd=str(project),
                 stdout_file=stream,
                 stderr_file=stream,
                 kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
-        _write(notebook, partial, {"input_path": source, "output_path": output}, Path(root))
+        for name, path in {"input_path": Path(source), "output_path": place}.items():
+            inside = path.is_relative_to(project)  # it may be published: no place of this machine
+            notebook.metadata.papermill[name] = str(
+                path.relative_to(project) if inside else path.name
+            )
+        nbformat.write(notebook, str(partial))
         os.replace(partial, place)
         failed.unlink(missing_ok=True)
     except PapermillExecutionError as error:
@@ -137,17 +143,6 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
             await super().start_kernel(**launch, stdout=stream, stderr=stream)
 
     return InterpreterKernel
-
-
-def _write(notebook, path: Path, places: dict[str, str], root: Path) -> None:
-    """Save the executed notebook with places relative to the project: it may be published."""
-    import nbformat
-
-    for name, each in places.items():
-        place = Path(each)
-        inside = place.is_relative_to(root)
-        notebook.metadata.papermill[name] = str(place.relative_to(root) if inside else place.name)
-    nbformat.write(notebook, str(path))
 
 
 def _cell_failure(error) -> tuple[int, list[str]]:

@@ -12,7 +12,6 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,30 +37,14 @@ _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
 
 @dataclass(frozen=True)
 class DataSet:
-    """Problems and how a profile names them: `entry` is that of real.yaml. rejected: rows that
-    could not be used, by reason."""
+    """Problems and how a profile names them: `entry` is that of real.yaml. rejected: how many rows
+    could not be used, and why."""
 
     name: str
     entry: dict
     problems: list[Problem]
-    rejected: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the files follow from. shared: different problems that are too like a benchmark. left:
-    the others. longest: tokens of the longest prompt. budget: tokens of a response."""
-
-    model: str
-    chat_template: str | None
-    shape: ModelShape
-    positions: int
-    train: DataSet
-    tests: list[DataSet]
-    shared: int
-    left: int
-    longest: int
-    budget: int
+    rejected: int
+    reasons: str
 
 
 def new_profile(
@@ -86,22 +69,17 @@ def new_profile(
             what the model's positions leave. chat_template: a file, for a model that has none.
         reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
 
-    Returns:
-        the folder.
-
     Raises:
         ParameterError: a name that is taken or malformed, or a budget above the model's positions.
-        KlearError: a file without usable rows, a model without chat template, or a benchmark that
-            shares its words with every problem. MissingAsset: nothing there.
+        KlearError: rows, a model or a benchmark that cannot be used.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name == "runs":
         raise ParameterError(
             f"a profile's name has small letters, digits and _, and is not runs; got {name!r}"
         )
     target = root() / "params" / name
-    there = ParameterError(f"{target} exists already: give another name, or delete it")
     if target.exists():
-        raise there
+        raise ParameterError(f"{target} exists already: give another name, or delete it")
     if not 1 <= len({*benchmarks}) == len(benchmarks) <= 3:
         raise ParameterError(
             f"give one to three different --benchmark, got {', '.join(benchmarks) or 'none'}"
@@ -118,33 +96,31 @@ def new_profile(
         try:
             os.rename(made, target)
         except OSError as error:
-            raise (there if target.exists() else write_failure(error, target)) from error
+            raise write_failure(error, target) from error
     return target
 
 
-def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> Facts:
+def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
+    """What the files follow from, by the names in the templates. shared: different problems that
+    are too like a benchmark. left: the others. longest, budget: tokens of the longest prompt and of
+    a response."""
     train, tests = _data_set(problems), []
     names = {train.name, *SOURCES, *RESERVED}  # a benchmark has a name of its own
     for test in (_data_set(each, whole=True) for each in benchmarks):
-        more = (f"{test.name}_test_{number}" for number in count(2))
-        free = next(n for n in chain((test.name, f"{test.name}_test"), more) if n not in names)
-        tests.append(replace(test, name=free))
-        names.add(free)
+        name = test.name
+        while name in names:
+            name += "_test"
+        tests.append(replace(test, name=name))
+        names.add(name)
     prompts = list(dict.fromkeys(problem.prompt for problem in train.problems))
     others = [problem.prompt for each in tests for problem in each.problems]
     shared = int(contaminated(prompts, others).sum())
-    left, num_rejected = len(prompts) - shared, sum(train.rejected.values())
-    if left < _FEWEST:
-        num_rows, doubled = len(train.problems) + num_rejected, len(train.problems) - len(prompts)
-        why = {
-            f"of {num_rows} rows could not be read{_reasons(train)}": num_rejected,
-            "repeat the question of another": doubled,
-            "share 9 words in a row with a benchmark": shared,
-        }
-        told = ", ".join(f"{number} {words}" for words, number in why.items() if number)
+    if (left := len(prompts) - shared) < _FEWEST:
         raise KlearError(
-            f"{problems}: {left} of {_FEWEST} needed problems are left: "
-            f"{told or f'it has {num_rows} rows'}; give other problems, or another benchmark"
+            f"{problems}: {left} of {_FEWEST} needed problems are left: {train.rejected} rows "
+            f"could not be read{train.reasons}, {len(train.problems) - len(prompts)} repeat the "
+            f"question of another, {shared} share 9 words in a row with a benchmark; give other "
+            "problems, or another benchmark"
         )
     from klearlib.policy.load import chat_prompt  # loads torch
 
@@ -158,8 +134,9 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> Facts:
             f"leaves {max(0, room)} for a response: give a --max-new-tokens from 1 to that, or "
             "leave out the longest problems"
         )
-    how = {"shared": shared, "left": left, "longest": longest, "budget": budget}
-    return Facts(model, chat_template, shape, positions, train, tests, **how)
+    facts = {"model": model, "chat_template": chat_template, "shape": shape, "train": train}
+    facts |= {"positions": positions, "tests": tests, "shared": shared, "left": left}
+    return facts | {"longest": longest, "budget": budget}
 
 
 def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
@@ -181,8 +158,6 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
         tokenizer.chat_template = template_of(located(chat_template))
     if tokenizer.chat_template is None:
         raise KlearError(f"{model} has no chat template: give --chat-template FILE")
-    if tokenizer.eos_token_id is None:
-        raise KlearError(f"{model} has no end token, so no response could end: name another model")
     return shape, positions, tokenizer
 
 
@@ -206,42 +181,38 @@ def _data_set(given: str, *, whole: bool = False) -> DataSet:
     reader = read_source(source.name, where, hub_id=entry.get("hub_id"))
     name = re.sub(r"\W+", "_", Path(place).stem.lower()).strip("_") or "data"
     problems = [row.problem for row in reader]
-    read = DataSet(name, entry, problems, dict(reader.num_rejected))
-    if not problems or (whole and read.rejected):
+    rejected = dict(reader.num_rejected)
+    reasons = ", ".join(f"{reason} {number}" for reason, number in rejected.items())
+    reasons = f" ({reasons})" if reasons else ""
+    if not problems or (whole and rejected):
         raise KlearError(
-            f"{given}: {sum(read.rejected.values())} of {reader.num_read} rows could not be "
-            f"read{_reasons(read)}: correct them"
+            f"{given}: {sum(rejected.values())} of {reader.num_read} rows could not be read"
+            f"{reasons}: correct them"
         )
     if whole:
         refuse_doubled(given, problems)
-    return read
+    return DataSet(name, entry, problems, sum(rejected.values()), reasons)
 
 
-def _reasons(data: DataSet) -> str:
-    return f" ({', '.join(f'{reason} {number}' for reason, number in data.rejected.items())})"
-
-
-def _texts(profile: str, facts: Facts, reward: str | None) -> dict[str, str]:
+def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
     """File of the profile -> its text, from the templates beside this file."""
     import jinja2
     import torch
 
-    gpu = torch.cuda.is_available()
-    millions = float(f"{facts.shape.num_parameters / 1e6:.3g}")
+    gpu, left = torch.cuda.is_available(), facts["left"]
+    millions = float(f"{facts['shape'].num_parameters / 1e6:.3g}")
     options = {"think_tags": "optional", "truncated": "wrong"}
-    values = vars(facts) | {
-        "shape": asdict(facts.shape),
-        "num_problems": len(facts.train.problems),
-        "num_rejected": sum(facts.train.rejected.values()),
-        "num_validation": 2 * max(1, min(_MOST_VALIDATION, facts.left // 5) // 2),
+    values = facts | {
+        "shape": asdict(facts["shape"]),
+        "num_validation": 2 * max(1, min(_MOST_VALIDATION, left // 5) // 2),
         "benchmarks": {
             test.name: {"domain": "math", **test.entry, "size": len(test.problems)}
-            for test in facts.tests
+            for test in facts["tests"]
         },
         "gpu": gpu,
         "vllm": gpu and importlib.util.find_spec("vllm") is not None,
         "profile": profile,
-        "batch": 8 * min(4, facts.left // _FEWEST),
+        "batch": 8 * min(4, left // _FEWEST),
         "millions": int(millions) if millions >= 100 else millions,
         "rate": 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5,
         "options": options | ({"reward_function": reward} if reward else {}),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
+from klearlib.errors import Interrupted, KlearError, MissingAsset
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of a notebook."""
+EXECUTE = "klearlib.suite.kernel:execute_notebook"
 PUBLISH = "klearlib.suite.notebooks:publish"
-"""What publishes, in a process of its own."""
+"""What executes a notebook and what publishes, each in a process of its own."""
 
 
 def run(
@@ -68,13 +69,13 @@ def run(
     """
     began = time.monotonic()
     stop_grace_s()
-    chosen = {"settings": settings, "out": out}
-    planned = weighed(profile, plan(profile, only, **chosen, force=force, workers=workers))
+    asked = {"settings": settings, "out": out, "force": force, "workers": workers}
+    planned = weighed(profile, plan(profile, only, **asked))
     print(describe(planned), flush=True)
     if missing := planned.missing:
         several = f"{len(missing)} things keep this run from finishing:"
         raise MissingAsset("\n  ".join([several, *missing] if len(missing) > 1 else missing))
-    place = next(each.place for each in planned.notebooks if not each.left_out)
+    place = planned.notebooks[0].place
     results, before = place.folder, verdicts_of(place.folder)
     mirror = _mirror(tensorboard, planned.notebooks)
     if not planned.todo:
@@ -84,8 +85,6 @@ def run(
         print(summary(results, before, [], time.monotonic() - began), flush=True)
         return reported
     resume = resuming(place, only, keep_going, workers)
-    asked = [getattr(each.experiment.params, "workers", None) for each in planned.todo]
-    places = _workers([each for each in asked if each is not None] or [0])
     came: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -98,7 +97,7 @@ def run(
         suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
-            code = suite.run(places, keep_going, mirror)
+            code = suite.run(_workers(planned.todo), keep_going, mirror)
         except KeyboardInterrupt:
             code = 128 + came[0]
         with on_stop(lambda number, frame: None):  # the last report is built in any case
@@ -118,10 +117,6 @@ class _Suite:
     def __init__(self, todo: Sequence[PlannedNotebook], results: Path, resume: str):
         self.results, self.resume = results, resume
         self.planned = {each.name: each for each in todo}
-        self.needing: dict[str, set[str]] = {}  # key of a stage -> the notebooks that ask for it
-        for each in todo:
-            for stage in each.stages:
-                self.needing.setdefault(stage.key, set()).add(each.name)
         self.executing: dict[Task, PlannedNotebook] = {}
         for gathers in (False, True):
             others = tuple(self.executing)
@@ -129,8 +124,8 @@ class _Suite:
                 if each.experiment.gathers == gathers:
                     needs = others if gathers else tuple(each.stages)
                     self.executing[self._execution(each, needs)] = each
-        self.published = dict.fromkeys(self.planned, time.monotonic())
-        self.publishing: dict[Task, str] = {}
+        self.published = time.monotonic()
+        self.publishing: Task | None = None
         self.computed: list[Stage] = []  # that this run has finished
         self.failed: list[Failure] = []
 
@@ -154,26 +149,20 @@ class _Suite:
 
     def _execution(self, planned: PlannedNotebook, needs: tuple[Stage | Task, ...]) -> Task:
         folder = self.results / planned.name
+        log = folder / LOG
         with one_line_failures(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / LOG).write_text("", encoding="utf-8")
-        arguments = {
-            "source": str(_source(planned)),
-            "output": str(folder.with_suffix(".ipynb")),
-            "values": planned.values,
-            "root": str(root()),
-            "log": str(folder / LOG),
-            "out": str(self.results),
-        }
-        target = "klearlib.suite.kernel:execute_notebook"
+            log.write_text("", encoding="utf-8")
+        arguments = {"source": str(_source(planned)), "output": f"{folder}.ipynb", "log": str(log)}
+        arguments["values"] = planned.values
         name = f"notebook {planned.number}"
-        return Task(name, target, arguments, folder / LOG, needs, estimate_s=NOTEBOOK_S)
+        return Task(name, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
     def _done(self, item: Stage | Task) -> list[Task]:
         if isinstance(item, Stage):
             return self._publications(item)
-        if item in self.publishing:
-            self.published[self.publishing.pop(item)] = time.monotonic()
+        if item is self.publishing:
+            self.publishing, self.published = None, time.monotonic()
         else:
             self._executed(self.executing[item])
         _report(self.results)
@@ -189,37 +178,28 @@ class _Suite:
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
     def _publications(self, stage: Stage) -> list[Task]:
-        """What is to be published anew now that a stage is done: of notebooks with stages left
-        the one whose publication is the oldest, alone, so that drawing takes little from training.
-        A notebook whose stages are soon done is executed then, which publishes it too."""
+        """Publish a notebook that has the stage that is done and waits for others; one at a time
+        and now and then, so that drawing takes little from training."""
         self.computed.append(stage)
-        recent = time.monotonic() - max(self.published.values()) < PUBLISH_EVERY_S
-        waiting = [
-            name
-            for name in sorted(self.needing.get(stage.key, ()))
-            if self._seconds_left(name) > PUBLISH_EVERY_S
-        ]
+        ended = {each.key for each in self.computed}
+        keys = {name: {each.key for each in p.stages} for name, p in self.planned.items()}
+        waiting = [name for name, its in keys.items() if stage.key in its and not its <= ended]
+        recent = time.monotonic() - self.published < PUBLISH_EVERY_S
         if recent or self.publishing or not waiting:
             return []
-        planned = self.planned[min(waiting, key=self.published.__getitem__)]
-        arguments = {"notebook": planned.name, "values": planned.values, "out": str(self.results)}
-        log = self.results / planned.name / LOG
-        task = Task(f"results of {planned.number}", PUBLISH, arguments, log, estimate_s=5.0)
-        self.publishing[task] = planned.name
-        return [task]
-
-    def _seconds_left(self, name: str) -> float:
-        ended = {each.key for each in self.computed}
-        stages = self.planned[name].stages
-        return sum(each.estimate_s for each in stages if each.key not in ended)
+        name = waiting[0]
+        values = self.planned[name].values
+        arguments = {"notebook": name, "values": values, "out": str(self.results)}
+        log = self.results / name / LOG
+        self.publishing = Task(f"results of {name}", PUBLISH, arguments, log, estimate_s=5.0)
+        return [self.publishing]
 
     def _fails(self, failure: Failure) -> None:
         """Say what failed, which notebooks wait for it, and how to go on."""
         self.failed.append(failure)
         is_stage = isinstance(failure.item, Stage)
         waiting = failure.skipped if is_stage else [failure.item]
-        tasks = [each for each in waiting if isinstance(each, Task)]
-        found = [self.executing[each] for each in tasks if each in self.executing]
+        found = [each for task, each in self.executing.items() if task in waiting]
         found = [each for each in found if not each.experiment.gathers] or found
         numbers = "".join(f"[{each.number}]" for each in found) or "klear:"
         lines = list(failure.lines)
@@ -232,8 +212,7 @@ class _Suite:
 
 def publish(notebook: str, values: dict, out: str) -> None:
     """Publish what is done of a notebook so far in the results folder `out`."""
-    params = catalogue.check(notebook, values)
-    place = read_place(Path(out))
+    params, place = catalogue.check(notebook, values), read_place(Path(out))
     catalogue.experiment_of(notebook)(params, place).publish()
 
 
@@ -259,15 +238,12 @@ def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int |
     return " ".join(words)
 
 
-def _workers(asked: Sequence[int | str]) -> int | str:
-    """What all notebooks ask for; of several numbers the largest.
-
-    Raises ParameterError where some want a cluster and others another place.
-    """
-    if any(isinstance(each, str) for each in asked) and len(set(asked)) > 1:
-        words = ", ".join(map(str, dict.fromkeys(asked)))
-        raise ParameterError(f"the notebooks have several workers ({words}): give one by --workers")
-    return 0 if 0 in asked else max(asked)
+def _workers(todo: Sequence[PlannedNotebook]) -> int | str:
+    """Ray where one of the notebooks asks for it; of several numbers the largest."""
+    asked = [getattr(each.experiment.params, "workers", None) for each in todo]
+    clusters = [each for each in asked if isinstance(each, str)]
+    numbers = [each for each in asked if isinstance(each, int)]
+    return clusters[0] if clusters else 0 if 0 in numbers else max(numbers, default=0)
 
 
 def _report(results: Path) -> int:

@@ -13,16 +13,16 @@ from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.params import did_you_mean, load_profile, root
+from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
+from klearlib.report.render import duration_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
-from klearlib.suite.checks import readable, refusals, short
+from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.machine import Machine, this_machine
-from klearlib.suite.settings import parameters_of, with_settings
 
 NOTEBOOK_S = 8.0
 """To execute a notebook whose stages are done, roughly."""
@@ -36,7 +36,6 @@ class PlannedNotebook:
     why: str  # the reason to run it, "" where its published results are what a run would give
     values: dict  # what papermill injects
     digests: dict[str, str]  # of what the results follow from
-    left_out: bool = False  # as --set gives it nothing
 
     @property
     def name(self) -> str:
@@ -83,9 +82,9 @@ def plan(
 ) -> list[PlannedNotebook]:
     """The notebooks in the order in which they run, after every parameter of each is checked.
 
-    only: numbers or names of notebooks, all where empty; settings, out: of ``--set`` and ``--out``,
-    see `klearlib.suite.settings` and `klearlib.params.place`; workers: replaces the parameter of
-    this name in the notebooks that have one.
+    only: numbers or names of notebooks, all where empty. settings, out: of ``--set`` and ``--out``;
+    notebooks to which ``--set`` gives nothing are left out. workers: replaces the parameter of this
+    name in the notebooks that have one.
 
     Raises:
         ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
@@ -93,44 +92,76 @@ def plan(
             its notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
     names = _chosen(profile, only)
-    given = with_settings(names, settings) if settings else {name: {} for name in names}
+    given = _parsed_settings(names, settings)
     values, checked = {}, {}
     for name in names:
-        values[name] = load_profile(profile, name) | given.get(name, {})
-        if workers is not None and "workers" in parameters_of(name):
-            values[name]["workers"] = workers
+        known = parameters_of(name)
+        if given and not given.keys() & known:
+            continue
+        own = {each: value for each, value in given.items() if each in known}
+        own |= {"workers": workers} if workers is not None and "workers" in known else {}
+        values[name] = load_profile(profile, name) | own
         checked[name] = catalogue.check(name, values[name])
-    changes = changes_of({name: checked[name] for name in given})
-    place, own = place_of(profile, changes, out), place_of(profile, {})
-    planned = [
-        _planned(name, checked[name], values[name], place, force)
-        if name in given
-        else PlannedNotebook(
-            catalogue.experiment_of(name)(checked[name], own), "", values[name], {}, True
-        )
-        for name in names
-    ]
-    changes = any(each.why for each in planned)
+    place = place_of(profile, changes_of(checked) if given else {}, out)
+    planned = [_planned(name, checked[name], values[name], place, force) for name in checked]
+    if not any(each.why for each in planned):
+        return planned
     return [
         dataclasses.replace(each, why="gathers results that change")
-        if changes and not each.why and each.experiment.gathers and not each.left_out
+        if each.experiment.gathers and not each.why
         else each
         for each in planned
     ]
 
 
+def parameters_of(name: str) -> set[str]:
+    """The names of the parameters of a notebook."""
+    return {field.name for field in dataclasses.fields(catalogue.experiment_of(name).Params)}
+
+
+def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, object]:
+    """Parameter -> its value, by ``--set``.
+
+    Raises:
+        ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
+            has.
+    """
+    known = set().union(*map(parameters_of, names))
+    values: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, fault = name.strip(), ""
+        if not equals:
+            fault = "write NAME=VALUE, such as seeds=[0]"
+        elif name in ("profile", "workers"):
+            fault = f"give --{name} instead"
+        elif name in values:
+            fault = f"{name} is set twice"
+        elif "." in name:
+            fault = "write NAME=VALUE, with --only for one notebook alone, and a mapping whole: "
+            fault += "options={dual_clip: 10.0}"
+        elif name not in known:
+            hint = did_you_mean(name, sorted(known))
+            fault = f"no chosen notebook has a parameter {name!r}; {hint}"
+        try:
+            values[name] = parse_yaml(value)
+        except ValueError as error:
+            fault = fault or str(error)
+        if fault:
+            raise ParameterError(f"--set {text:.100}: {fault}")
+    return values
+
+
 def _chosen(profile: str, only: Sequence[str]) -> list[str]:
     names = catalogue.notebooks_of(profile)
-    by_word = {name: name for name in names}
-    for name in names:
-        number = name.partition("_")[0]
-        by_word |= {number: name, number.lstrip("0") or "0": name}
-    for word in only:
-        if word not in by_word:
-            hint = did_you_mean(word, names)
-            raise ParameterError(f"profile {profile!r} has no notebook {word!r}; {hint}")
-    chosen = {by_word[word] for word in only or names}
-    return [name for name in names if name in chosen]
+    numbers = {name: name.partition("_")[0] for name in names}
+    asked = {word.zfill(2) for word in only}
+    chosen = [name for name in names if not asked or {name, numbers[name]} & asked]
+    if unknown := asked.difference(chosen, numbers.values()):
+        word = min(unknown)
+        hint = did_you_mean(word, names)
+        raise ParameterError(f"profile {profile!r} has no notebook {word!r}; {hint}")
+    return chosen
 
 
 def _planned(name: str, params, values: dict, place: Place, force: bool) -> PlannedNotebook:
@@ -170,9 +201,7 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
         workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
         missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
         if any(isinstance(each, str) for each in asked) and "ray" not in here.packages:
-            # verl says so too.
-            by_verl = any("cluster" in stage.params for stage in left)
-            missing += [] if by_verl else [f"Ray is not installed: {INSTALL_RAY}"]
+            missing.append(f"Ray is not installed: {INSTALL_RAY}")
         costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
         seconds = {
             name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
@@ -207,25 +236,23 @@ def describe(planned: Plan) -> str:
     heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory", "GPU h")
     rows = [heads]
     for each in planned.notebooks:
-        state = "run" if each.why else "left" if each.left_out else "cached"
         cost = planned.costs.get(each.name, Cost())
-        rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
+        state = "run" if each.why else "cached"
+        rows.append((each.name, state, *_cells(cost, planned.seconds.get(each.name, 0.0))))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
-        rows.append(("in all", "", _time(sum(planned.seconds.values())), *_cells(total)))
-    columns = list(zip(*rows, strict=True))[: None if planned.on_gpus else -1]
-    widths = [max(map(len, column)) for column in columns]
-    lines = [
-        "  ".join(
-            f"{cell:{'<' if i < 2 else '>'}{n}}" for i, (cell, n) in enumerate(pairs)
-        ).rstrip()
-        for pairs in (list(zip(row, widths, strict=False)) for row in rows)
-    ]
+        rows.append(("in all", "", *_cells(total, sum(planned.seconds.values()))))
+    rows = rows if planned.on_gpus else [row[:-1] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
+    lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
     if total.gpu_s and planned.on_gpus:
         lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
-    if total.unknown:
-        lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
-    lines += _about_place(planned.notebooks)
+    place = planned.notebooks[0].place
+    if place.folder.name != place.profile:
+        lines.append(f"Results: results/{place.folder.name}")
+        changed = f"Changed from profile {place.profile}: {place.says() or 'nothing'}"
+        lines += textwrap.wrap(changed, 80, subsequent_indent="  ")
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
@@ -235,40 +262,15 @@ def describe(planned: Plan) -> str:
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 
-def _time(seconds: float) -> str:
-    """
-    >>> _time(0.2), _time(90.0), _time(7200.0)
-    ('1 s', '2 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s" if seconds else ""
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _cells(cost: Cost) -> tuple[str, ...]:
+def _cells(cost: Cost, seconds: float) -> tuple[str, ...]:
     return (
+        duration_text(max(1, seconds)) if seconds else "",
         rounded(cost.sampled),
         rounded(cost.trained),
         f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",
         readable(cost.memory) if cost.memory else "",
         short(cost.gpu_s / 3600) if cost.gpu_s else "",
     )
-
-
-def _about_place(notebooks: Sequence[PlannedNotebook]) -> list[str]:
-    """Where results go that do not go to the profile's folder, and which notebooks --set leaves
-    out."""
-    place = next(each.place for each in notebooks if not each.left_out)
-    lines = []
-    if place.folder.name != place.profile:
-        lines.append(f"Results: results/{place.folder.name}")
-        changed = f"Changed from profile {place.profile}: {place.says() or 'nothing'}"
-        lines += textwrap.wrap(changed, 80, subsequent_indent="  ")
-    elif any(each.left_out for each in notebooks):
-        lines.append(f"Results: results/{place.profile}, whose values --set gives again")
-    if left := [each.number for each in notebooks if each.left_out]:
-        lines.append(f"Left out, without a parameter that --set names: {' '.join(left)}")
-    return lines
 
 
 def rounded(tokens: float) -> str:

@@ -15,8 +15,7 @@ from klearlib.rl.alarms import NOTHING_TRAINED, TRUNCATION_ROSE, truncation_rose
 from klearlib.run.entry import read_metrics, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, SECTION, section
-from klearlib.suite.plan import plan
-from klearlib.suite.settings import parameters_of
+from klearlib.suite.plan import parameters_of, plan
 
 
 def describe_status(only_profile: str = "") -> str:
@@ -38,16 +37,13 @@ def describe_status(only_profile: str = "") -> str:
 
 
 def _states(place: Place, notebooks: list[str]) -> list[str]:
-    there = [
-        name
-        for name in notebooks
-        if any((place.folder / name / file).is_file() for file in (SECTION, CACHE))
-    ]
+    files = (SECTION, CACHE)
+    there = [n for n in notebooks if any((place.folder / n / file).is_file() for file in files)]
     if not there:
         return []
     lines = [f"{place.folder.name} ({place.says()})" if place.changes else place.folder.name]
     for name in there:
-        word, why = notebook_state(place, name)
+        word, why = _notebook_state(place, name)
         lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
     absent = [name.partition("_")[0] for name in notebooks if name not in there]
     if absent and not place.changes:  # changed parameters are for the notebooks that have them
@@ -55,41 +51,34 @@ def _states(place: Place, notebooks: list[str]) -> list[str]:
     return lines
 
 
-def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
+def _notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     """One word and its reason for a notebook; a wrong parameter or damaged file is "broken"."""
-    folder = place.folder / notebook
     try:
-        known = parameters_of(notebook)
-        settings = [
-            f"{name}={in_yaml(value)}"
-            for name, value in place.applies(notebook).items()
-            if name in known
-        ]
+        known = place.changes.keys() & parameters_of(notebook)
+        settings = [f"{name}={in_yaml(place.changes[name])}" for name in known]
         (planned,) = plan(place.profile, [notebook], settings=settings, out=str(place.folder))
-        published = section(folder)
+        published = section(place.folder / notebook)
     except KlearError as error:
         return "broken", str(error)
     if not planned.why:
-        return "done", ". ".join(note for note in published.get("notes", []) if _is_alarm(note))
+        alarms = [
+            n for n in published.get("notes", []) if n.startswith(NO_STEP) or TRUNCATION_ROSE in n
+        ]
+        return "done", ". ".join(alarms)
     if published.get("status") == "partial":
         return "partial", f"missing: {', '.join(map(str, published['missing']))}"
     return "outdated", planned.why
 
 
-def _is_alarm(note: str) -> bool:
-    return note.startswith(NO_STEP) or TRUNCATION_ROSE in note
-
-
 def _describe_runs(runs_dir: Path) -> list[str]:
-    """One line per kind of stage with counts, and one per run that is under way."""
+    """One line per kind of stage with counts, and one per run that is under way or has an alarm."""
     lines = []
     for kind in sorted(path for path in runs_dir.glob("[!.]*") if path.is_dir()):
         states = {each: folder_state(each) for each in sorted(kind.iterdir()) if each.is_dir()}
         counts = Counter(states.values())
-        words = [
-            f"{counts[word]} {word}" for word in ("done", "running", "partial") if counts[word]
-        ]
-        lines += [f"  {kind.name:<19} {', '.join(words)}"] if words else []
+        shown = [word for word in ("done", "running", "partial") if counts[word]]
+        if shown:
+            lines.append(f"  {kind.name:<19} {', '.join(f'{counts[w]} {w}' for w in shown)}")
         for folder, word in states.items():
             if word in ("running", "partial"):
                 lines.append(f"    {folder.name} {word}{_progress(folder)}")
@@ -104,12 +93,10 @@ def _alarms(folder: Path) -> list[str]:
         metrics = read_metrics(folder)
     except KlearError as error:
         return [f"    {folder.name} broken: {error}"]
-    lines = []
-    if why := untrained(metrics):
-        lines.append(f"    {folder.name} {NOTHING_TRAINED}{_progress(folder)}: {why}")
-    if rose := truncation_rose(metrics):
-        lines.append(f"    {folder.name} done{_progress(folder)}: {rose}")
-    return lines
+    found = {NOTHING_TRAINED: untrained(metrics), "done": truncation_rose(metrics)}
+    return [
+        f"    {folder.name} {word}{_progress(folder)}: {why}" for word, why in found.items() if why
+    ]
 
 
 def _progress(folder: Path) -> str:

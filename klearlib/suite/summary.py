@@ -36,27 +36,25 @@ def summary(
     """
     entries, answers = _entries(results), _answers(results)
     shown = [entry for entry in entries if entry["verdict"] != NOT_RUN and not answers]
+    rows = [("claim", "", "verdict", "smallest difference")] if shown else []
+    for entry in shown:
+        title = textwrap.shorten(entry["title"], 36, placeholder="...")
+        rows.append((entry["claim"], title, entry["verdict"], _number(entry)))
     lines = [line for each in answers for line in textwrap.wrap(each, COLUMNS)]
-    lines += [_row("claim", "", "verdict", "smallest difference")] if shown else []
-    lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
+    lines += [f"{c:<5}{title:<36} {word:<14} {number}".rstrip() for c, title, word, number in rows]
     if answers:
         lines.append("the claims of the paper are in the report")
     elif hidden := len(entries) - len(shown):
-        claims = "claim" if hidden == 1 else "claims"
-        lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
+        lines.append(f"not run: {hidden} {'more ' if shown else ''}claim{'s' * (hidden > 1)}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
-    moved = [
-        f"{name} {old} -> {after[name]}"
-        for name, old in before.items()
-        if after.get(name, old) != old
-    ]
+    moved = [n for n, old in before.items() if after.get(n, old) != old]
     changed = []
     if computed:
         kinds = Counter(stage.name for stage in computed)
-        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        changed.append(f"computed: {counted}")
+        changed.append(f"computed: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
     if before and (moved or computed):
-        changed.append(f"verdicts that changed: {', '.join(moved) or 'none'}")
+        words = ", ".join(f"{name} {before[name]} -> {after[name]}" for name in moved)
+        changed.append(f"verdicts that changed: {words or 'none'}")
     for line in changed or ["nothing changed since the last run"]:
         lines += textwrap.wrap(line, COLUMNS, subsequent_indent="  ")
     report = (results / "report.html").relative_to(root())
@@ -74,11 +72,6 @@ def _answers(results: Path) -> list[str]:
     """What notebooks answer beside the claims, see `Section.answers`."""
     sections = map(read_json, sorted(results.glob("*/section.json")))
     return [answer for section in sections for answer in section.get("answers", ())]
-
-
-def _row(claim: str, title: str, word: str, number: str) -> str:
-    title = textwrap.shorten(title, 36, placeholder="...")
-    return f"{claim:<5}{title:<36} {word:<14} {number}".rstrip()
 
 
 def _number(entry: dict) -> str:

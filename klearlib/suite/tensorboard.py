@@ -56,15 +56,12 @@ class Mirror:
         if step <= self._steps.get((run, kind), -1):
             return
         self._steps[run, kind] = step
-        for key, value in line.items():
-            if key != "step" and isinstance(value, int | float):  # null: there is none at this step
-                self._opened(run).add_scalar(key, value, step)
-
-    def _opened(self, run: Path):
         if run not in self._writers:
             title = "".join(letter if letter.isalnum() else "_" for letter in title_of(run))
             place = self._folder / f"{run.parent.name}-{run.name[:8]}-{title}"
             for old in place.glob("events.out.tfevents.*"):
                 old.unlink()
             self._writers[run] = self._open(str(place))
-        return self._writers[run]
+        for key, value in line.items():
+            if key != "step" and isinstance(value, int | float):  # null: there is none at this step
+                self._writers[run].add_scalar(key, value, step)

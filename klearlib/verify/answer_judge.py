@@ -163,4 +163,4 @@ def _prepare() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(int(sys.argv[1]), judge, prepare=_prepare, is_worn_out=_uses_much_memory))
+    sys.exit(serve(judge, prepare=_prepare, is_worn_out=_uses_much_memory))

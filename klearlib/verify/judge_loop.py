@@ -1,55 +1,38 @@
-"""What both kinds of judge have in common in their process: ``python -m MODULE PARENT_PID`` reads
-one JSON job a line from standard input and writes one JSON reply a line.
+"""What both kinds of judge have in common in their process: ``python -m MODULE PARENT DESCRIPTOR``
+receives JSON jobs over a connection, one after the other, and sends a JSON reply to each.
 
 `pool` starts it, owns its clock and kills it at the deadline, so a job may hang or crash there.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 from klearlib.errors import MissingAsset
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except AttributeError:
-        return  # no Linux: the end of standard input ends an idle worker
-    if os.getppid() != parent_pid:  # it died before the signal was asked for
-        os._exit(1)
+from klearlib.run.stops import die_with
 
 
 def serve(
-    parent_pid: int,
     judge: Callable[[dict], dict],
     *,
     prepare: Callable[[], None] = lambda: None,
     is_worn_out: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Reply to jobs until standard input ends; the exit status.
+    """Reply to jobs until the other end is closed; the exit status.
 
-    The first line is ``{"ready": true}``, or, where `prepare` raises MissingAsset, its message as
-    ``{"fatal": message}``. A reply has its job's ``id``. After a job for which memory did not
+    The first message is ``{"ready": true}``, or, where `prepare` raises MissingAsset, its message
+    as ``{"fatal": message}``. A reply has its job's ``id``. After a job for which memory did not
     suffice, or after which `is_worn_out`, the process ends: the pool starts a fresh one.
     """
-    die_with_parent(parent_pid)
-    # Replies get a descriptor of their own: parsers print to standard output.
-    replies = os.dup(1)
-    os.dup2(2, 1)
+    parent, descriptor = map(int, sys.argv[1:])
+    die_with(parent)
+    connection = Connection(descriptor)
 
     def reply(record: dict) -> None:
-        line = memoryview(json.dumps(record).encode() + b"\n")
-        while line:
-            line = line[os.write(replies, line) :]
+        connection.send_bytes(json.dumps(record).encode())
 
     try:
         prepare()
@@ -57,13 +40,12 @@ def serve(
         reply({"fatal": str(error)})
         return 1
     reply({"ready": True})
-    for line in sys.stdin.buffer:
-        job = json.loads(line)
-        number = job.pop("id")
+    while not is_worn_out():
         try:
-            reply({"id": number, **judge(job)})
+            job = json.loads(connection.recv_bytes())
+            reply({"id": job.pop("id"), **judge(job)})
+        except EOFError:
+            return 0
         except MemoryError:
             return 1
-        if is_worn_out():
-            break
     return 0

@@ -108,4 +108,4 @@ def _judge(job: dict) -> dict:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(int(sys.argv[1]), _judge))
+    sys.exit(serve(_judge))

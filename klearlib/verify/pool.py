@@ -11,16 +11,17 @@ import atexit
 import json
 import os
 import queue
-import select
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
+from klearlib.run.provenance import num_cores
 from klearlib.verify import answer_judge
 from klearlib.verify.sandbox_server import MAX_STRETCH, seconds_without_core
 
@@ -35,7 +36,7 @@ class JudgeEndedError(Exception):
 
 
 class JudgeProcess:
-    """A running judge with its pipes; the calling thread must outlive it (see `_Lane`)."""
+    """A running judge; the calling thread must outlive it (see `_Lane`)."""
 
     def __init__(self, module: str) -> None:
         search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
@@ -46,16 +47,18 @@ class JudgeProcess:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",  # its buffers for 64 cores would fill the memory limit
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", module, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,  # nothing buffered that a forked child could send twice
-            env=environment,
-            start_new_session=True,  # Ctrl-C in a terminal is for the caller, not for the judges
-        )
-        os.set_blocking(self.process.stdin.fileno(), False)
+        self.connection, theirs = Pipe()
+        with theirs:
+            command = [sys.executable, "-W", "ignore", "-m", module, str(os.getpid())]
+            self.process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # parsers print
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # a terminal's Ctrl-C is for the caller, not for the judges
+            )
         self._next_id = 0
         self._start_clock(READY_TIMEOUT_S)
 
@@ -68,7 +71,10 @@ class JudgeProcess:
         """The reply; TimeoutError at the deadline, JudgeEndedError when the process ended."""
         self._start_clock(timeout_s)
         self._next_id += 1
-        self._send(json.dumps({"id": self._next_id, **request}).encode() + b"\n")
+        try:
+            self.connection.send_bytes(json.dumps({"id": self._next_id, **request}).encode())
+        except OSError as error:
+            raise JudgeEndedError from error
         reply = self._receive()
         assert reply["id"] == self._next_id
         return reply
@@ -76,8 +82,7 @@ class JudgeProcess:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.connection.close()
 
     def _start_clock(self, timeout_s: float) -> None:
         self._timeout_s, self._started = timeout_s, time.monotonic()
@@ -91,32 +96,13 @@ class JudgeProcess:
         waited_s = seconds_without_core(self.process.pid) - self._waited_before_s
         return remaining_s + min(waited_s, (MAX_STRETCH - 1) * self._timeout_s)
 
-    def _send(self, line: bytes) -> None:
-        while line:
-            self._wait_for(self.process.stdin.fileno(), select.POLLOUT)
-            try:
-                line = line[os.write(self.process.stdin.fileno(), line) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError as error:
-                raise JudgeEndedError from error
-
     def _receive(self) -> dict:
-        received = b""
-        while not received.endswith(b"\n"):
-            self._wait_for(self.process.stdout.fileno(), select.POLLIN)
-            chunk = os.read(self.process.stdout.fileno(), 65536)
-            if not chunk:
-                raise JudgeEndedError
-            received += chunk
-        return json.loads(received)
-
-    def _wait_for(self, descriptor: int, event: int) -> None:
-        poller = select.poll()
-        poller.register(descriptor, event)
         while (remaining_s := self._remaining_s()) > 0:
-            if poller.poll(remaining_s * 1000 + 0.5):
-                return
+            if self.connection.poll(remaining_s):
+                try:
+                    return json.loads(self.connection.recv_bytes())
+                except (EOFError, OSError) as error:
+                    raise JudgeEndedError from error
         raise TimeoutError
 
 
@@ -180,9 +166,9 @@ class _Lane(threading.Thread):
         return self.worker
 
     def _drop_worker(self) -> None:
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            worker.close()
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
 
 
 class Pool:
@@ -225,18 +211,10 @@ class Pool:
     def close(self) -> None:
         """Kill the judges; what is still waiting gets ``judge_error``."""
         with self._lock:
-            self.is_closed = True
-            while True:
-                try:
-                    job = self.jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None and job.future.set_running_or_notify_cancel():
-                    job.future.set_result(_undecided("judge_error"))
+            self.is_closed = True  # a lane starts no judge for what still waits
             for lane in self._lanes:
-                self.jobs.put(None)  # ends a lane that waits
-                worker = lane.worker
-                if worker is not None:
+                self.jobs.put(None)  # ends a lane when nothing waits any more
+                if (worker := lane.worker) is not None:
                     worker.process.kill()
         for lane in self._lanes:
             lane.join(timeout=5)
@@ -254,12 +232,11 @@ _inherited: list[Pool] = []
 def num_workers(asked: int | None) -> int:
     """How many judges a call may grow to: those asked for, else one per usable core, up to
     `MAX_DEFAULT_WORKERS`. KlearError for a number below 1."""
-    if asked is not None and asked < 1:
+    if asked is None:
+        return min(num_cores(), MAX_DEFAULT_WORKERS)
+    if asked < 1:
         raise KlearError(f"workers must be at least 1, or None for one per core, got {asked}")
-    if asked is not None:
-        return asked
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MAX_DEFAULT_WORKERS)
+    return asked
 
 
 def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:

@@ -324,4 +324,4 @@ def _encoded(text: str) -> bytes:
 
 if __name__ == "__main__":
     with closing(ProgramJudge()) as judge:
-        sys.exit(serve(int(sys.argv[1]), judge.judge))
+        sys.exit(serve(judge.judge))

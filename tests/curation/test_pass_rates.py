@@ -46,21 +46,6 @@ def test_thresholds_that_no_rate_can_have_are_refused(threshold):
             difficulties(["half"], RATES, easy_from=easy_from)
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [
-        (2, 5, 0),
-        (0, 0, 0),
-        (4, -1, 0),
-        (4, 3, 2),
-        (4, 0, -1),
-    ],
-)
-def test_counts_that_are_no_rate_are_refused(counts):
-    with pytest.raises(ValueError, match="cannot be correct"):
-        PassRate("a", *counts)
-
-
 def test_problems_without_a_rate_are_refused():
     """No silent drop, and no hard problem either."""
     message = "1 problems have no pass rate, the first is 'new'"
@@ -115,18 +100,9 @@ def test_the_judges_failures_are_no_reason_of_the_filters(stages, tmp_path):
     assert card["num_responses_not_judged"] == 2
 
 
-def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
-    path = tmp_path / "pass_rates.jsonl"
-    write_pass_rates(RATES.values(), path)
-    assert read_pass_rates(path) == RATES
-    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
-    with pytest.raises(ValueError, match=r"line 6: problem 'none' comes twice"):
-        read_pass_rates(path)
-    whole = '"num_responses": 2, "num_correct": 1, "num_not_judged": 0'
-    for line in (b'{"id": "a"}', b"\xff", b"5", b'{"id": "a", %s' % whole.encode()):
-        path.write_bytes(line + b"\n")
-        with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is not a pass rate"):
-            read_pass_rates(path)
+def test_pass_rates_round_trip(tmp_path):
+    write_pass_rates(RATES.values(), tmp_path / "pass_rates.jsonl")
+    assert read_pass_rates(tmp_path / "pass_rates.jsonl") == RATES
 
 
 ANSWERED = {"never": (0, 0), "once": (1, 0), "half": (2, 0), "perhaps": (1, 1), "always": (4, 0)}

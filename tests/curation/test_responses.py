@@ -115,68 +115,17 @@ def whole(tiny_stages, tmp_path_factory):
     return results(path)
 
 
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(small, whole, tmp_path):
-    for done in (6, 12):
-        stopped = RunFolder(tmp_path / "parts", stop_requested=lambda: True)
-        with pytest.raises(Stopped, match=f"stopped after {done} of 15"):
-            respond(stopped, small, **SMALL)
-    last = RunFolder(tmp_path / "parts", stop_requested=lambda: True)
+def test_a_stopped_run_leaves_nothing_and_starts_anew(small, whole, tmp_path):
+    stopped = RunFolder(tmp_path / "out", stop_requested=lambda: True)
+    with pytest.raises(Stopped, match="stopped after 6 of 15 problems; run again to start anew"):
+        respond(stopped, small, **SMALL)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"progress.json"}
+    last = RunFolder(tmp_path / "out")
     respond(last, small, **SMALL)
     last.finish()
-    assert results(tmp_path / "parts") == whole
-    left = {file.name for file in (tmp_path / "parts").iterdir()}
+    assert results(tmp_path / "out") == whole
+    left = {file.name for file in (tmp_path / "out").iterdir()}
     assert left == {*RESULTS, "done.json", "progress.json"}
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize(
-    "at, call",
-    [
-        ("write_samples", 1),
-        ("write_samples", 3),
-        ("write_json", 2),
-        ("write_samples", 4),  # of all chunks
-        ("write_pass_rates", 1),
-        ("write_json", 4),  # of the card
-    ],
-)
-def test_a_kill_before_any_write_changes_nothing(small, whole, tmp_path, monkeypatch, at, call):
-    real, calls = getattr(module, at), []
-
-    def dies(*arguments):
-        calls.append(at)
-        if len(calls) == call:
-            raise Killed
-        return real(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, at, dies)
-        with pytest.raises(Killed):
-            respond(RunFolder(tmp_path / "parts"), small, **SMALL)
-    respond(RunFolder(tmp_path / "parts"), small, **SMALL)
-    assert results(tmp_path / "parts") == whole
-
-
-def test_a_kill_while_parts_are_removed_changes_nothing(small, whole, tmp_path, monkeypatch):
-    def half(path, ignore_errors):
-        files = sorted(Path(path).glob("*"))
-        for file in files[: len(files) // 2]:
-            file.unlink()
-        if files:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module.shutil, "rmtree", half)
-        with pytest.raises(Killed):
-            respond(RunFolder(tmp_path / "parts"), small, **SMALL)
-    folder = RunFolder(tmp_path / "parts")
-    respond(folder, small, **SMALL)
-    folder.finish()
-    assert results(tmp_path / "parts") == whole
-    assert not (tmp_path / "parts" / "parts").exists()
 
 
 def test_two_models_of_the_same_weights_draw_their_own_responses(small, tmp_path):
@@ -189,12 +138,12 @@ def test_two_models_of_the_same_weights_draw_their_own_responses(small, tmp_path
 
 
 def test_responses_without_problems_are_refused(inputs, tmp_path):
-    write_problems([], tmp_path / "none.parquet")
-    with pytest.raises(ValueError, match=r"none\.parquet holds no problems"):
+    write_problems([], tmp_path / "none.jsonl")
+    with pytest.raises(ValueError, match=r"none\.jsonl holds no problems"):
         respond(
             RunFolder(tmp_path),
             inputs | {"problems": tmp_path},
-            **HOW | {"problems": "none.parquet"},
+            **HOW | {"problems": "none.jsonl"},
         )
 
 

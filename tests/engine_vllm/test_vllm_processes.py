@@ -1,4 +1,4 @@
-"""A killed or hanging engine ends the stage in one line, and nothing is left behind."""
+"""A killed engine ends the stage in one line, and nothing is left behind."""
 
 import io
 import json
@@ -14,7 +14,6 @@ from drawing import PROBLEMS, how
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError
-from klearlib.policy import vllm_process
 from klearlib.policy.load import save_policy
 from klearlib.run import pool
 from klearlib.run.pool import run_stages
@@ -31,32 +30,20 @@ def folder(policy, tiny_tokenizer, tmp_path):
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
-def test_one_that_dies_or_hangs_while_it_samples_is_one_line(
-    opened, policy, tiny_tokenizer, monkeypatch, kind
-):
+def test_one_that_dies_while_it_samples_is_one_line(opened, policy, tiny_tokenizer, monkeypatch):
     engine = opened(policy)
     monkeypatch.setattr(engine, "_ends", {tiny_tokenizer.eos_token_id})
-    monkeypatch.setattr(vllm_process, "SILENT_S", 20.0)
-    words = "it ended with signal 9" if kind == signal.SIGKILL else "it said nothing for 20 s"
-    timer = threading.Timer(0.5, os.kill, (engine._process.pid, kind))
+    timer = threading.Timer(0.5, os.kill, (engine._process.pid, signal.SIGKILL))
     timer.start()
-    with pytest.raises(KlearError, match=rf"^vLLM failed \({words}\): run again to resume$"):
+    with pytest.raises(KlearError, match=r"^vLLM failed \(it ended with exit code -9; .* resume$"):
         engine.sample_groups(PROBLEMS, group_size=200, settings=MANY)
     timer.join()
     assert not alive(engine._process.pid)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"max_position_embeddings": 2_500_000}, "raise gpu_memory_share"),
-        ({"head_dim": 8}, "give engine: transformers"),
-    ],
-)
-def test_what_vllm_cannot_run_is_one_line(opened, new_policy, changes, words):
-    with pytest.raises(KlearError, match=words) as error:
-        opened(new_policy(0, **changes))
+def test_what_vllm_cannot_run_is_one_line(opened, new_policy):
+    with pytest.raises(KlearError, match="raise gpu_memory_share") as error:
+        opened(new_policy(0, max_position_embeddings=2_500_000))
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
 
@@ -75,8 +62,6 @@ def test_a_stage_samples_and_leaves_no_process(folder, tmp_path, monkeypatch):
     before, after = told["drawn"]
     assert len(before) == len(after) == len(PROBLEMS) and before != after
     assert not alive(told["process"])
-    log = (stage.folder(tmp_path / "runs") / "log.txt").read_text()
-    assert "vllm" not in log.lower(), "nothing of vLLM's own is in the log"
 
 
 @pytest.mark.usefixtures("stages_importable")

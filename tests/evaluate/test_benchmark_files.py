@@ -11,7 +11,6 @@ from klearlib.evaluate.benchmark_files import ALIASES, open_benchmark
 from klearlib.real.data import collect_benchmarks
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
-from klearlib.verify.programs import run_tests
 
 OWN = [Problem(f"own-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(30)]
 
@@ -58,16 +57,11 @@ CALLS = {"call": "[3]", "expected": "9"}
         ({"answer": "$"}, "'p' has an empty answer: correct it"),
         ({"answer": ["7", " . "]}, "'p' has an empty answer: correct it"),
         ({"tests": [CALLS]}, "'p' cannot be judged: tests[0] is by call: entry_point must name"),
-        ({"tests": [CALLS], "entry_point": "a b"}, "'p' cannot be judged: 'a b' is no name of a"),
         (
             {"tests": [CALLS | {"call": "3"}], "entry_point": "f"},
             "tests[0].call must be a JSON arr",
         ),
         ({"tests": [CALLS | {"expected": "x"}], "entry_point": "f"}, "tests[0].expected must be"),
-        (
-            {"tests": [{"asserts": "# no test"}], "entry_point": "f"},
-            "no test calls f: correct it",
-        ),
         ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "cannot be judged: "),
         (
             {"tests": [{"stdin": "", "expected": ""}], "preset": "lbc"},
@@ -81,27 +75,6 @@ def test_a_problem_by_which_none_can_be_judged_is_refused(tmp_path, change, word
     with pytest.raises(KlearError) as error:
         open_benchmark(str(tmp_path / "own.jsonl"))
     assert words in str(error.value)
-
-
-def test_tests_take_no_usual_name_from_the_program(tmp_path):
-    """A program that says what Counter is would else say what is right."""
-    tests = [
-        {"asserts": "assert Counter(f([1, 2])) == Counter([2, 1])"},
-        {"asserts": "assert math.isclose(f([3])[0], g(3))"},
-    ]
-    tests += [{"asserts": "from __future__ import annotations\nassert f([1]) == [1]"}]
-    row = {"id": "p", "prompt": "Any order.", "tests": tests, "entry_point": "Solution.f"}
-    (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    (problem,) = open_benchmark(str(tmp_path / "own.jsonl")).problems
-
-    def report(*lines):
-        how = {"timeout_s": 5.0, "memory_mb": 256, "entry_point": "f"}
-        return run_tests("\n".join(lines), problem.tests, **how).outcomes
-
-    assert report("def g(x): return x", "def f(x): return x[::-1]") == ("passed",) * 3
-    forged = "class math: isclose = staticmethod(lambda a, b: True)"
-    found = report("def g(x): return x", "def f(x): return [0]", "def Counter(x): return 0", forged)
-    assert found == ("wrong_answer",) * 3
 
 
 def test_files_in_our_own_format(own, tmp_path):
@@ -139,7 +112,7 @@ def test_a_schema_that_is_named_reads_what_looks_like_our_own_format(tmp_path):
         (Problem("x", "?", " "), "'x' has an empty answer"),
         (Problem("x", "?", ()), "'x' has an empty answer"),
         (Problem("x", " \n", "1"), "'x' has an empty prompt"),
-        (Problem("x", "?", "1" * 2001), "'x' has an answer of more than 2000 characters"),
+        (Problem("x", "?", "1" * 2001), "'x' has the answer '1+, which the judge cannot"),
         (Problem("own-0", "?", "1"), "1 problems with the id of another"),
     ],
 )

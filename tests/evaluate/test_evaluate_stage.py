@@ -1,7 +1,6 @@
 """Stage ``evaluate``: what RL's evaluations would have measured, and no benchmark twice."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -210,22 +209,6 @@ def test_stopped_after_a_benchmark_and_resumed(measured, inputs, tmp_path):
     assert list(files(tmp_path)) == FILES[:1]
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert files(tmp_path) == files(measured)
-
-
-def test_damaged_file_is_measured_again(measured, inputs, tmp_path):
-    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
-    damaged = tmp_path / "evaluations" / FILES[0]
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
-    assert files(tmp_path) == files(measured)
-
-
-def test_file_of_another_measurement_is_refused(inputs, tmp_path):
-    how = HOW | {"benchmarks": {"validation": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    for change in ({"temperature": 1.0}, {"yarn_factor": 2.5}):
-        with pytest.raises(KlearError, match="holds another evaluation"):
-            evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | change)
 
 
 def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_path):

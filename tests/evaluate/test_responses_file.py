@@ -5,10 +5,8 @@ import json
 
 import pytest
 
-from klearlib.data import lines
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.evaluate import responses_file
-from klearlib.evaluate.responses_file import FileResponse, read_responses
+from klearlib.evaluate.judging import FileResponse, read_responses
 from klearlib.records import Problem
 
 PROBLEMS = [
@@ -72,7 +70,7 @@ def test_the_row_number_of_the_released_format_is_no_id(tmp_path):
 
 def test_a_text_of_two_problems_names_none(tmp_path):
     twins = [Problem(name, "How many?", "1") for name in "ab"]
-    with pytest.raises(KlearError, match="several problems have one text: give it a problem_id"):
+    with pytest.raises(KlearError, match="no response to 1 of 2 problems"):
         read_responses(file_of(tmp_path, [released(0, twins[0], "x")]), twins)
 
 
@@ -114,18 +112,16 @@ A_LIST = FORMATS["a list for each problem"]
          r"line 1 has no response \(error: out of memory\)"),
         ([["x"]], "line 1 is a list"),
         (["x"], "line 1 is a str"),
+        ([None], "line 1 is a NoneType"),
         ([OURS[0], {"problem_id": "aime_2024-I-2"}], "line 2 has no response"),
         ([{"problem_id": "aime_2024-I-1", "response": None}], "has no response: sample"),
         ([{"problem_id": "aime_2024-I-1", "response": 7}], "must be a text, got int"),
         ([{"problem_id": "aime_2024-I-1", "response": ["x", {}]}], "must be a text, got dict"),
-        ([{"problem_id": "aime_2024-I-1", "response": []}], "an empty list of responses"),
-        ([{"problem_id": "aime_2024-I-1", "response": "\ud83d"}], "has half a character"),
-        ([OURS[0] | {"num_tokens": -1}], "num_tokens must be a whole number below 2"),
-        ([released(0, PROBLEMS[0], "x") | {"meta": {"meta": {}}, "messages": turns("Why?", "x")}],
+        ([{"problem_id": "aime_2024-I-1", "response": []}], "line 1 has no response"),
+        ([released(0, PROBLEMS[0], "x") | {"messages": turns("Why?", "x")}],
          "line 1: the benchmark has no problem 'Why"),
-        ([OURS[0] | {"output": "y"}], "has both response and output"),
         ([OURS[0] | {"truncated": 1}], "truncated must be true or false, got 1"),
-        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number below 2"),
+        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number, got 1"),
         ([A_LIST[0] | {"truncated": [True]}], "truncated must be a list of 2, each true or false"),
         ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
         ([released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
@@ -144,31 +140,12 @@ def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
         (b"\n\n", "no response to 3 of 3 problems"),
         (json.dumps(OURS[0]).encode() + b"\n{", "line 2 is not JSON"),
         (b'{"problem_id": "\xff"}', "line 1 is not JSON"),
-        (b"[" * 100_000, "line 1 is not JSON"),
-        (b'{"response": "a", "response": "b"}', "line 1 is not JSON .'response' is written twice"),
     ],
 )
 def test_bad_bytes_are_named_by_their_line(tmp_path, content, words):
     (tmp_path / "r.jsonl").write_bytes(content)
     with pytest.raises(KlearError, match=words):
         read_responses(tmp_path / "r.jsonl", PROBLEMS)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b'{"problem_id": "' + b"x" * 2000, "r.jsonl.gz has more than 999 bytes in line 1"),
-        ((b" " * 900 + b"\n") * 2, "r.jsonl.gz has more than 1,500 bytes in all"),
-        (b"\n" * 200, "r.jsonl.gz has more than 99 blank lines"),
-    ],
-)
-def test_a_packed_file_is_read_within_limits(tmp_path, monkeypatch, content, words):
-    monkeypatch.setattr(responses_file, "MAX_LINE_BYTES", 999)
-    monkeypatch.setattr(responses_file, "MAX_BYTES", 1500)
-    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 99)
-    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(content))
-    with pytest.raises(KlearError, match=words):
-        read_responses(tmp_path / "r.jsonl.gz", PROBLEMS)
 
 
 def test_files_that_are_not_there_or_not_whole_or_not_of_n_responses(tmp_path):

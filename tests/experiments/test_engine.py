@@ -112,7 +112,7 @@ def test_a_mean_that_verl_does_not_have_is_refused_at_once():
 
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
 def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
-    with pytest.raises(ParameterError, match="set both to mini_batch, or engine to local"):
+    with pytest.raises(ParameterError, match="lm_normalizer to mini_batch, or engine to"):
         stage(start(), RLOptions(**{name: "micro_batch"}))
 
 

@@ -11,7 +11,7 @@ from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb00_overview import Overview
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.params.base import NotebookParams
+from klearlib.params.options import NotebookParams
 from klearlib.run import pool
 from klearlib.run.progress import PROGRESS_LOG
 

@@ -6,9 +6,8 @@ import fake_runs
 import numpy as np
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish, finish_all, record, section
-from klearlib.evaluate.looks import LOOKS, looked_at
 
-from klearlib.evaluate.record_files import scored_files
+from klearlib.evaluate.counts import LOOKS, Evaluation, looked_at
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
@@ -34,7 +33,7 @@ def looks(name: str, *, right: int, truncated: int, tokens: int, places: dict[st
 def test_the_looks_by_hand():
     a = looks("a", right=4, truncated=2, tokens=10, places={"boxed": 3, "last": 1})
     b = looks("b", right=2, truncated=0, tokens=20, places={"marked": 2})
-    assert looked_at([a, b]) == pytest.approx(
+    assert looked_at([Evaluation.of_record(each) for each in (a, b)]) == pytest.approx(
         {
             "score": 6 / 16,
             "truncated": 2 / 16,
@@ -45,7 +44,7 @@ def test_the_looks_by_hand():
             "right_last": 1 / 6,
         }
     )
-    wrong = looked_at([looks("a", right=0, truncated=0, tokens=1, places={})])
+    wrong = looked_at([Evaluation.of_record(looks("a", right=0, truncated=0, tokens=1, places={}))])
     assert wrong["score"] == 0 and np.isnan([wrong[f"right_{p}"] for p in ("boxed", "last")]).all()
 
 
@@ -78,11 +77,11 @@ def test_the_validation_set_stands_in_where_it_is_alone(project):
     (first, last) = again(e).table("looked_at").itertuples()
     assert (first.arm, first.seeds, last.evaluation) == ("GPPO", 1, "last")
     assert last.score == pytest.approx(0.75, abs=0.05)
-    files = scored_files(e.folder(stage))
-    assert {step: [path.stem for path in paths] for step, paths in files.items()} == {
-        0: ["validation-00000"],
-        10: ["validation-00010"],
-        20: ["validation-00020"],
+    found = scored(read_evaluations(e.folder(stage)))
+    assert {step: [each.problems[0] for each in mine] for step, mine in found.items()} == {
+        0: ["validation-0"],
+        10: ["validation-0"],
+        20: ["validation-0"],
     }
 
 
@@ -91,9 +90,9 @@ def test_what_decides_is_not_looked_at_with_the_others(project):
     e = Clipping(PARAMS)
     stage = e.arms["gppo", 0]
     finish(stage, end=0.5)
-    names = {path.stem for paths in scored_files(e.folder(stage)).values() for path in paths}
-    assert not [name for name in names if name.startswith(("math_decide", "validation"))]
-    assert {name.rpartition("-")[0] for name in names} == {"math_a", "math_b", "code_a", "code_b"}
+    found = scored(read_evaluations(e.folder(stage)))
+    names = {each.problems[0].rpartition("-")[0] for mine in found.values() for each in mine}
+    assert names == {"math_a", "math_b", "code_a", "code_b"}
 
 
 def test_the_runs_on_both_domains_stand_in_it_too(project):

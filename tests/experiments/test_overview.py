@@ -14,7 +14,7 @@ from klearlib.experiments import catalogue
 from klearlib.experiments.nb00_overview import Overview
 from klearlib.experiments.shown import equations_of
 from klearlib.paper import claims
-from klearlib.params.base import NotebookParams as OverviewParams
+from klearlib.params.options import NotebookParams as OverviewParams
 from klearlib.report.formula import formula_svg
 from klearlib.report.page import build_report
 from klearlib.run.provenance import provenance

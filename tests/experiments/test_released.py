@@ -8,7 +8,7 @@ import json
 import pytest
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.released import judge_released
+from klearlib.evaluate.judging import judge_released
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.headline_pipeline import HeadlineParams
 from klearlib.experiments.nb10_headline import Headline

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import small_model
 
-from klearlib.policy.reader import in_chunks, reading
+from klearlib.policy.reader import in_chunks, reader_of
 from klearlib.sft.batches import Example
 
 pytestmark = pytest.mark.gpu
@@ -13,10 +13,10 @@ pytestmark = pytest.mark.gpu
 def values_and_gradient(model, ids, precision):
     model.zero_grad()
     rows, found = [Example(row, num_prompt=1) for row in ids.tolist()], []
-    with reading(model, precision=precision, pad_id=0) as reader:
-        for _, logp, entropy in in_chunks(reader, rows):
-            logp.sum().backward()
-            found.append(torch.stack([logp.detach(), entropy]).cpu())
+    reader = reader_of(model, precision=precision)
+    for _, logp, entropy in in_chunks(reader, rows):
+        logp.sum().backward()
+        found.append(torch.stack([logp.detach(), entropy]).cpu())
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
     return *torch.cat(found, dim=1), gradient
 
@@ -48,9 +48,9 @@ def test_a_long_row_never_holds_the_logits_of_all_its_tokens():
     row = Example(torch.randint(0, 151_936, (8192,)).tolist(), num_prompt=1)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    with reading(model, precision="bf16", pad_id=0) as reader:
-        for _, logp, _ in in_chunks(reader, [row], with_entropy=False):
-            logp.sum().backward()
+    reader = reader_of(model, precision="bf16")
+    for _, logp, _ in in_chunks(reader, [row], with_entropy=False):
+        logp.sum().backward()
     extra = torch.cuda.max_memory_allocated() - before
     dense = 2 * 4 * 8191 * 151_936
     assert extra < dense / 5

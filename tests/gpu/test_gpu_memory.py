@@ -61,7 +61,7 @@ def gradient(policy, plan, count: int) -> torch.Tensor:
 
 
 def plan_of(policy, rows: int):
-    return plan_batches(policy, local_compute(micro_batch_tokens=rows * NUM_TOKENS), pad_id=0)
+    return plan_batches(policy, local_compute(micro_batch_tokens=rows * NUM_TOKENS))
 
 
 def peak_of(policy, count: int) -> int:
@@ -92,7 +92,7 @@ def test_what_is_chosen_from_the_memory_fits(policy):
         leave_free(num_bytes)
         compute = local_compute(micro_batch_tokens=0)
         tokens = choose_micro_batch_tokens(policy, compute=compute, free_bytes=num_bytes)
-        plan = plan_batches(policy, local_compute(micro_batch_tokens=tokens), pad_id=0)
+        plan = plan_batches(policy, local_compute(micro_batch_tokens=tokens))
         gradient(policy, plan, max(2, 2 * tokens // NUM_TOKENS))
         assert plan.num_halvings == 0
 

@@ -18,7 +18,7 @@ from klearlib.rl.coefficients import rule_from
 from klearlib.rl.schedule import learning_rate
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import Cluster
-from klearlib.scale.policy_losses import normalizer_of, rule_of
+from klearlib.scale.policy_losses import NORMALIZERS, rule_of
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -224,7 +224,7 @@ def test_the_actor_has_the_rule_and_the_objective_of_the_run(model, rule):
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert rule_of(actor) == rule_from(rule)
     assert actor.policy_loss.alpha == 0.2 and actor.policy_loss.log_ratio_clamp == 12.0
-    assert normalizer_of(actor.loss_agg_mode) == "sequence"
+    assert NORMALIZERS[actor.loss_agg_mode] == "sequence"
 
 
 def test_a_wrong_rule_is_refused(model):

@@ -211,7 +211,3 @@ def test_the_words_of_each_server():
     sglang = request_settings("sglang", DRAWN, **asked)
     # There, ignore_eos would switch the stop tokens off as well.
     assert sglang["sampling_seed"] == 5 and not {"seed", "ignore_eos"} & sglang.keys()
-    cold = dataclasses.replace(DRAWN, temperature=0.001)
-    with pytest.raises(KlearError, match=r"at temperature 0 or at 0\.01 and above"):
-        request_settings("vllm", cold, **asked)
-    assert request_settings("sglang", cold, **asked)["temperature"] == 0.001

@@ -29,7 +29,7 @@ def work(tmp_path_factory, new_policy, tiny_tokenizer):
     folder = tmp_path_factory.mktemp("worker")
     model = new_policy(3)
     save_policy(model, tiny_tokenizer, folder / "model")
-    torch.save(groups_of_steps(model, pad_id=0), folder / "steps.pt")
+    torch.save(groups_of_steps(model), folder / "steps.pt")
     return folder
 
 
@@ -58,7 +58,7 @@ def made(work):
 def _here(case: Case, work, steps):
     """A case on the local trainer: the sums of its steps, and the weights at the end."""
     settings = case.settings
-    model, tokenizer = load_policy(work / "model", device="cpu")
+    model, _ = load_policy(work / "model", device="cpu")
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -66,7 +66,7 @@ def _here(case: Case, work, steps):
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    plan = plan_batches(model, local_compute(micro_batch_tokens=200), pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, local_compute(micro_batch_tokens=200))
     sums = [
         train_on(
             form_batch(groups, settings),

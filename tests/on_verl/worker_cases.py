@@ -87,11 +87,11 @@ CASES |= {
 }
 
 
-def groups_of_steps(model, *, pad_id: int) -> list[list[Group]]:
+def groups_of_steps(model) -> list[list[Group]]:
     """The judged groups of two steps: random tokens, and log-probabilities around the model's own,
     so that the ratios reach all corners and what lies beyond a dual clip of 10."""
     chance = random.Random(0)
-    plan = BatchPlan(micro_batch_tokens=None, precision="fp32", pad_id=pad_id)
+    plan = BatchPlan(micro_batch_tokens=None, precision="fp32")
     steps = []
     for numbers in _NUM_CORRECT:
         drawn = [

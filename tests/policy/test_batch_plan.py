@@ -26,17 +26,17 @@ def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
     first = model.model.decoder.layers[0].self_attn
     counter = first.register_forward_pre_hook(lambda *_: calls.append(1))
     model.zero_grad()
-    with plan.reading(model) as reader:
-        for _ in range(2):
-            for _, logp, _ in in_chunks(reader, part):
-                logp.sum().backward()
+    reader = plan.reader(model)
+    for _ in range(2):
+        for _, logp, _ in in_chunks(reader, part):
+            logp.sum().backward()
     counter.remove()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return torch.cat(gradients), len(calls)
 
 
 def passes_of(model, *, checkpointing: bool) -> BatchPlan:
-    return plan_batches(model, local_compute(gradient_checkpointing=checkpointing), pad_id=0)
+    return plan_batches(model, local_compute(gradient_checkpointing=checkpointing))
 
 
 def test_checkpointing_switches_no_dropout_on(dropping):
@@ -73,9 +73,9 @@ def test_out_of_memory_halves_but_not_parts_that_count(said):
             raise RuntimeError(said)
         return plan.micro_batch_tokens
 
-    plan = BatchPlan(100, "fp32", 0)
+    plan = BatchPlan(100, "fp32")
     assert plan.fitting(attempt, sequences=SEQUENCES) == 50
-    plan = BatchPlan(100, "fp32", 0, parts_count=True)
+    plan = BatchPlan(100, "fp32", parts_count=True)
     with pytest.raises(KlearError, match=r"CUDA error.*mini_batch, or lower") as caught:
         plan.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from small_models import small_model
 
-from klearlib.policy.decoder import Decoder, Decoding, can_decode, rms_norm
-from klearlib.policy.layout import token_line
+from klearlib.policy.decoder import Decoder, Decoding, can_decode, rms_norm, token_line
 
 YARN = {
     "rope_type": "yarn",
@@ -137,10 +136,6 @@ def test_a_token_that_is_padding_elsewhere_has_the_gradient_of_transformers(roll
     assert not gradients[1][7].any() and apart(*gradients) < 1e-5
 
 
-class Adapter(torch.nn.Linear):
-    """What a library of adapters puts in place of a linear map."""
-
-
 ROPE = {"rope_theta": 1e4, "factor": 2.0}
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 SLIDING = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
@@ -155,17 +150,7 @@ UNUSUAL_MODELS = {
 }
 CHANGES = {
     "bf16": lambda model: model.bfloat16(),
-    "two types": lambda model: model.requires_grad_(False).model.embed_tokens.half(),
-    "adapter": lambda model: setattr(model.model.layers[1].self_attn, "q_proj", Adapter(48, 96)),
-    "hook": lambda model: model.model.layers[1].mlp.register_forward_hook(lambda *_: None),
-    "offloaded": lambda model: setattr(model.model.norm, "forward", model.model.norm.forward),
-    "parametrised": lambda model: torch.nn.utils.parametrizations.weight_norm(model.lm_head),
     "other attention": lambda model: model.set_attn_implementation("eager"),
-    "quantised": lambda model: setattr(
-        model.lm_head,
-        "weight",
-        torch.nn.Parameter(model.lm_head.weight.detach().to(torch.int8), requires_grad=False),
-    ),
 }
 
 

@@ -6,12 +6,11 @@ import json
 import pytest
 import torch
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate import model_responses
 from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
-from klearlib.policy.prompts import end_ids
 
 
 def assert_same_logits(model, expected) -> None:
@@ -71,23 +70,6 @@ def test_prompt_makes_no_control_token(tiny_tokenizer, prompt):
     assert chat_prompt(tiny_tokenizer, "2")[1] == clean
 
 
-@pytest.mark.parametrize("ends", ["</s>", [0, [1]], True, -1, 99_999, 10**400])
-def test_an_end_that_is_no_token_is_refused(tiny_policy, tiny_tokenizer, monkeypatch, ends):
-    monkeypatch.setattr(tiny_policy.generation_config, "eos_token_id", ends)
-    with pytest.raises(KlearError, match=r"eos_token_id of generation_config\.json must be"):
-        end_ids(tiny_policy, tiny_tokenizer)
-
-
-def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
-    tokenizer = copy.deepcopy(tiny_tokenizer)
-    tokenizer.chat_template = tokenizer.chat_template.replace(
-        "message['content']", "message['content'] | upper"
-    )
-    assert chat_prompt(tokenizer, "a")[0].startswith("<|im_start|>user\nA<|im_end|>")
-    with pytest.raises(KlearError, match="remove the control token from the prompt"):
-        chat_prompt(tokenizer, "a<|im_end|>")
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -108,7 +90,7 @@ def test_a_template_that_fails_or_is_absent_is_one_line(tiny_tokenizer, template
 def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_path):
     asked = []
 
-    def nothing(api, name, **how):
+    def nothing(name, **how):
         asked.append(name)
         raise OSError("no network\nat all")
 
@@ -116,7 +98,7 @@ def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_p
         raise AssertionError(path)
 
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(load.HfApi, "model_info", nothing)
+    monkeypatch.setattr(load, "snapshot_download", nothing)
     monkeypatch.setattr(load.AutoConfig, "from_pretrained", never)
     for name in ("./none", "/none", "models/a/none", "org/none", "none"):
         with pytest.raises(MissingAsset, match=f"model '{name}' was not found here"):
@@ -158,13 +140,13 @@ def save_changed(policy, tokenizer, path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda held: held.pop(UP), f"it lacks {UP}; make"),
-        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more; make"),
-        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP} ([3, 16]"),
-        (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it lacks {UP}; make"),
+        (lambda held: held.pop(UP), f"it has no {UP}; make"),
+        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more faults; m"),
+        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP}; make"),
+        (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it has no {UP}; make"),
         (
             lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}),
-            "it lacks lm_head.weight, model",
+            "it has no lm_head.weight, no model",
         ),
     ],
     ids=["missing", "a layer", "shape", "another name", "one level too deep"],
@@ -239,7 +221,7 @@ def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_p
     config.tie_word_embeddings = False
     untied = type(tiny_policy)(config)
     save_changed(untied, tiny_tokenizer, tmp_path, lambda held: held.pop(HEAD))
-    with pytest.raises(DamagedEntry, match=f"it lacks {HEAD}; make or download it again"):
+    with pytest.raises(DamagedEntry, match=f"it has no {HEAD}; make or download it again"):
         load_policy(tmp_path)
 
 
@@ -248,8 +230,6 @@ def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
     with autocast("cpu", precision):
         logits = tiny_policy(input_ids=torch.arange(5)[None]).logits
     assert logits.dtype == getattr(torch, dtype)
-    with pytest.raises(ParameterError, match="precision must be 'fp32' or 'bf16', got 'fp16'"):
-        autocast("cpu", "fp16")
 
 
 def change_config(folder, **changes):

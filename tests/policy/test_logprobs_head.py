@@ -7,17 +7,16 @@ import torch
 import torch.nn.functional as F
 
 from klearlib.policy import reader as reader_module
-from klearlib.policy.head import head_logprobs
 from klearlib.policy.memory import head_chunk_tokens
-from klearlib.policy.reader import in_chunks, reading
+from klearlib.policy.reader import head_logprobs, in_chunks, reader_of
 
 TOKENS, WIDTH, WORDS = 11, 5, 17
 
 
-def made(dtype=torch.float64, *, needs=(True, True, True)):
-    """States, weight, bias, targets, and the weight of each token in the loss."""
+def made(dtype=torch.float64, *, needs=(True, True)):
+    """States, weight, targets, and the weight of each token in the loss."""
     draws = torch.Generator().manual_seed(3)
-    shapes = ((TOKENS, WIDTH), (WORDS, WIDTH), (WORDS,))
+    shapes = ((TOKENS, WIDTH), (WORDS, WIDTH))
     leaves = [
         torch.randn(shape, generator=draws, dtype=dtype).requires_grad_(need)
         for shape, need in zip(shapes, needs, strict=True)
@@ -26,23 +25,21 @@ def made(dtype=torch.float64, *, needs=(True, True, True)):
     return *leaves, targets, torch.randn(TOKENS, generator=draws, dtype=dtype)
 
 
-def dense(states, weight, bias, targets, temperature=1.0):
-    logp = torch.log_softmax(F.linear(states, weight, bias) / temperature, -1)
+def dense(states, weight, targets, temperature=1.0):
+    logp = torch.log_softmax(F.linear(states, weight) / temperature, -1)
     return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
 def gradients(leaves, logp, scale):
     """Of a loss in which the gradient of a token depends on the token's own logp."""
-    needed = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    needed = [leaf for leaf in leaves if leaf.requires_grad]
     return torch.autograd.grad((scale * torch.exp(0.3 * logp)).sum(), needed)
 
 
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("has_bias", [True, False])
-def test_values_and_gradients_are_those_of_the_dense_softmax(temperature, has_bias, with_entropy):
-    states, weight, bias, targets, scale = made()
-    leaves = states, weight, bias if has_bias else None
+def test_values_and_gradients_are_those_of_the_dense_softmax(temperature, with_entropy):
+    *leaves, targets, scale = made()
     expected, spread = dense(*leaves, targets, temperature)
     wanted = gradients(leaves, expected, scale)
     how = {"temperature": temperature, "with_entropy": with_entropy}
@@ -57,9 +54,7 @@ def test_values_and_gradients_are_those_of_the_dense_softmax(temperature, has_bi
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "needs", [(True, False, False), (False, True, False), (False, False, True)]
-)
+@pytest.mark.parametrize("needs", [(True, False), (False, True)])
 def test_frozen_parts_get_no_gradient(needs):
     *leaves, targets, scale = made(needs=needs)
     (expected,) = gradients(leaves, dense(*leaves, targets)[0], scale)
@@ -107,11 +102,11 @@ def test_chunks_have_the_gradient_of_the_dense_softmax(new_policy, monkeypatch, 
     monkeypatch.setattr(reader_module, "head_chunk_tokens", lambda *_, **__: size)
     seen = []
     how = {"temperature": 0.7}
-    with reading(policy, precision="fp32", pad_id=0) as reader:
-        for chunk, logp, _ in in_chunks(reader, rows, **how):
-            assert len(logp) <= size
-            (scale[chunk] * logp.exp()).sum().backward()
-            seen.append(logp.detach())
+    reader = reader_of(policy, precision="fp32")
+    for chunk, logp, _ in in_chunks(reader, rows, **how):
+        assert len(logp) <= size
+        (scale[chunk] * logp.exp()).sum().backward()
+        seen.append(logp.detach())
     torch.testing.assert_close(torch.cat(seen).double(), expected, rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(weights, wanted, strict=True):
         torch.testing.assert_close(ours.grad, theirs, rtol=1e-5, atol=1e-6)

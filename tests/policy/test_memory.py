@@ -56,17 +56,14 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
     """Most bytes that a forward and backward pass of training holds beside weights and
     gradients."""
     model = model_of(shape, compute.attention).eval()
-    plan = plan_batches(model, compute, pad_id=0)
+    plan = plan_batches(model, compute)
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     ids = torch.randint(0, shape.vocab_size, (ROWS, ROW_TOKENS)).tolist()
     part = [Example(row, num_prompt=2) for row in ids]
     gc.collect()
-    with (
-        LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live,
-        plan.reading(model) as reader,
-    ):
-        for _, logp, _ in in_chunks(reader, part):
+    with LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live:
+        for _, logp, _ in in_chunks(plan.reader(model), part):
             (-logp.sum()).backward()
     return live.peak
 
@@ -204,10 +201,10 @@ def test_what_a_model_has_is_counted_and_not_what_its_config_says():
 
 def test_a_config_without_the_shape_is_one_line():
     model = small_gpt2()
-    given = plan_batches(model, local_compute(micro_batch_tokens=64), pad_id=0)
+    given = plan_batches(model, local_compute(micro_batch_tokens=64))
     assert given.micro_batch_tokens == 64
     with pytest.raises(KlearError, match=r"GPT2LMHeadModel .* give micro_batch_tokens") as caught:
-        plan_batches(model, local_compute(micro_batch_tokens=0), pad_id=0)
+        plan_batches(model, local_compute(micro_batch_tokens=0))
     assert "\n" not in str(caught.value)
 
 
@@ -219,13 +216,13 @@ def test_the_estimate_bounds_a_gpu_too():
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     ids = torch.randint(0, shape.vocab_size, (32, 512)).tolist()
-    rows, plan = [Example(row, num_prompt=2) for row in ids], plan_batches(model, compute, pad_id=0)
+    rows, plan = [Example(row, num_prompt=2) for row in ids], plan_batches(model, compute)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    with plan.reading(model) as reader:
-        for _, logp, _ in in_chunks(reader, rows, with_entropy=False):
-            (-logp.sum()).backward()
+    reader = plan.reader(model)
+    for _, logp, _ in in_chunks(reader, rows, with_entropy=False):
+        (-logp.sum()).backward()
     peak = torch.cuda.max_memory_allocated() - before
     estimate = memory.activation_bytes(shape, compute=compute, tokens=32 * 512, row_tokens=512)
     assert peak <= estimate + 2 * shape.num_parameters <= FACTOR * peak

@@ -83,10 +83,10 @@ def test_a_snapshot_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        ("GatedRepoError", r"is gated: accept its licence .* `hf auth login` and `hf download"),
-        ("RepositoryNotFoundError", "the hub has no model Org/Tiny, or it is private"),
-        ("LocalEntryNotFoundError", "out of reach .*: connect and run `hf download Org/Tiny`"),
-        ("ConnectionError", "out of reach"),
+        ("GatedRepoError", "accept its licence on the model's page and `hf auth login`"),
+        ("RepositoryNotFoundError", "correct the name"),
+        ("LocalEntryNotFoundError", "cannot be fetched .* connect and run `hf download Org/Tiny`"),
+        ("ConnectionError", "cannot be fetched"),
     ],
 )
 def test_what_keeps_a_model_away_is_one_line(tmp_path, monkeypatch, error, words):

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from klearlib.errors import KlearError
 from klearlib.report.frames import frame_text
 from klearlib.report.tables import (
     interval_text,
@@ -124,13 +123,3 @@ def test_numbers_of_a_csv_are_rounded_and_words_are_not(tmp_path):
 def test_a_number_of_any_length_can_be_shown(digits):
     table = parse_csv(f"n\n-1{'0' * (digits - 1)}\n")
     assert table.for_people()[0][0] == (f"-1{'0' * (digits - 1)}" if digits < 300 else "–")
-
-
-@pytest.mark.parametrize("text", [None, "", "a,b\n1\n", "a\n\0\n\xff"])
-def test_what_is_no_table_is_one_line(tmp_path, text):
-    path = tmp_path / "05_clipping" / "t.csv"
-    path.parent.mkdir()
-    if text is not None:
-        path.write_text(text, encoding="latin-1")
-    with pytest.raises(KlearError, match=r"^05_clipping/t.csv .*--force$"):
-        read_csv(path)

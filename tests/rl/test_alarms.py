@@ -55,16 +55,16 @@ def test_one_step_is_no_rise():
 
 def test_said_when_it_is_seen_and_at_the_end():
     lines = steps((0.0, 0.1), (0.9, 1.0))
-    alarms = Alarms([], num_rollouts=48, num_steps=10)
+    alarms = Alarms([], num_steps=10)
     said = [alarms.see(line) for line in lines]
     assert [len(each) for each in said] == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
     assert "from 5 % to 35 %" in said[4][0] and said[9] == [truncation_rose(lines)]
-    resumed = Alarms(lines[:6], num_rollouts=48, num_steps=10)  # it was said before
+    resumed = Alarms(lines[:6], num_steps=10)  # it was said before
     assert [len(resumed.see(line)) for line in lines[6:]] == [0, 0, 0, 1]
 
 
 def test_not_said_at_the_end_where_it_did_not_last():
     lines = [*steps((0.0, 0.1), (0.9, 1.0), count=6), *steps((0.0, 1.0), (0.0, 1.0), count=4)]
-    alarms = Alarms([], num_rollouts=48, num_steps=10)
+    alarms = Alarms([], num_steps=10)
     said = [alarms.see(line | {"step": step}) for step, line in enumerate(lines, 1)]
     assert [len(each) for each in said].count(1) == 1 and said[-1] == []

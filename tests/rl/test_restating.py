@@ -103,8 +103,7 @@ def trained(start, tiny_tokenizer):
     def train(**rule_of_judging):
         policy.load_state_dict(weights)
         chosen = settings(**asdict(CHOSEN) | rule_of_judging)
-        pad_id = tiny_tokenizer.pad_token_id
-        plan = plan_batches(policy, local_compute(), pad_id=pad_id, parts_count=False)
+        plan = plan_batches(policy, local_compute(), parts_count=False)
         optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0)
         how = {"rule": rule_from(SPECS["gppo"]), "settings": chosen, "plan": plan}
         steps, lines = [], []

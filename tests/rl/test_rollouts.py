@@ -157,7 +157,7 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
         row([1, 2, 3, 4, 9, 10], 3, logp_old=(-0.4, -0.9, -1.0), advantage=-2.0, is_correct=False),
         row([11, 12], 1, logp_old=(-0.12,), correction=(0.5,), advantage=0.0, is_correct=True),
     ]
-    plan = BatchPlan(100, "fp32", 0)
+    plan = BatchPlan(100, "fp32")
     ((part, batch),) = micro_batches(rows, settings(), plan, device="cpu")
     assert [line.num_prompt for line in part] == [1, 2, 3]  # by rising length
     expected = {

@@ -7,7 +7,7 @@ import typing
 import pytest
 from rollout_fakes import SETTINGS, settings
 
-from klearlib.evaluate.harness import evaluate_all, evaluate_benchmarks
+from klearlib.evaluate.harness import evaluate_all
 from klearlib.params import RLOptions
 from klearlib.rl.schedule import judging
 from klearlib.rl.settings import JUDGED_BY, RLSettings, require_counted_parts
@@ -63,8 +63,7 @@ def test_rollouts_and_benchmarks_are_judged_by_one_rule():
     assert set(judging(settings(), seed=0)) == taken
     of_a_text = {*inspect.signature(judge_responses).parameters, "think_tags"} & taken
     assert set(JUDGED_BY) == of_a_text - {"max_tests", "tests_seed"}  # all tests on benchmarks
-    for measures in (evaluate_all, evaluate_benchmarks):
-        assert {*JUDGED_BY} < {*inspect.signature(measures).parameters}
+    assert {*JUDGED_BY} < {*inspect.signature(evaluate_all).parameters}
     assert (WORDS["answer_form"], WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)
     chosen = judging(settings(answer_form="equivalent", truncated="as_text"), seed=0)
     assert (chosen["answer_form"], chosen["truncated"]) == ("equivalent", "as_text")

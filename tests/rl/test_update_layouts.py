@@ -11,8 +11,7 @@ from update_oracle import RULE, SETTINGS, exact_logprobs, gradient, make_rows, o
 from klearlib.errors import KlearError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
-from klearlib.policy.decoder import Decoder
-from klearlib.policy.layout import token_line
+from klearlib.policy.decoder import Decoder, token_line
 from klearlib.rl import train
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
@@ -98,7 +97,7 @@ def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, by_rows, grou
     assert apart(gradient(policy, groups, **LOSS)[0], expected) > 0.1
     for model in (policy, by_rows):
         assert apart(gradient(model, factors, **LOSS)[0], expected) < 2e-6
-        plan = BatchPlan(30, "fp32", 0)
+        plan = BatchPlan(30, "fp32")
         renewed = trainer_logprobs(model, factors, temperature=1.0, plan=plan)
         for old, new in zip(factors, renewed, strict=True):
             assert contents(replace(new, logp_old=old.logp_old)) == contents(old)
@@ -133,7 +132,7 @@ def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(new_po
     policy = new_policy(3)
     policy.set_attn_implementation("eager")
     expected, _ = gradient(policy, groups, **LOSS)
-    plan = plan_batches(policy, local_compute(gradient_checkpointing=True), pad_id=0)
+    plan = plan_batches(policy, local_compute(gradient_checkpointing=True))
     calls = []
     policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     found, _ = gradient(policy, groups, plan=plan, **LOSS)
@@ -188,7 +187,7 @@ ERRORS = [
 def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, error):
     expected, sums = gradient(policy, groups, micro_batch_tokens=28, **LOSS)
     monkeypatch.setattr(train, "in_chunks", bounded(40, error))
-    plan = BatchPlan(112, "fp32", 0)
+    plan = BatchPlan(112, "fp32")
     found, others = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(found, expected)
     assert others == sums
@@ -196,7 +195,7 @@ def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch
     # The rest of the run stays with it.
     again, _ = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(again, expected) and plan.num_halvings == 2
-    plan = BatchPlan(112, "fp32", 0)
+    plan = BatchPlan(112, "fp32")
     trainer_logprobs(policy, groups, temperature=1.0, plan=plan)
     assert plan.num_halvings == 2
 
@@ -208,7 +207,7 @@ def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     with pytest.raises(KlearError, match=r"12 tokens .*CUDA out of memory.*gradient_checkpointing"):
         how = {"rule": RULE, "settings": settings(**SETTINGS), "count_mismatch": True}
-        update(policy, optimizer, groups, sums, plan=BatchPlan(100, "fp32", 0), **how)
+        update(policy, optimizer, groups, sums, plan=BatchPlan(100, "fp32"), **how)
     assert all(map(torch.equal, before, policy.parameters()))
     assert sums == UpdateSums(Mismatch(max_tokens=16))
 
@@ -221,7 +220,7 @@ def test_other_errors_are_not_taken_for_a_full_memory(policy, groups, monkeypatc
 
 def test_budget_is_chosen_where_none_is_given(policy):
     given, chosen = (
-        plan_batches(policy, local_compute(micro_batch_tokens=tokens), pad_id=0).micro_batch_tokens
+        plan_batches(policy, local_compute(micro_batch_tokens=tokens)).micro_batch_tokens
         for tokens in (512, 0)
     )
     assert given == 512

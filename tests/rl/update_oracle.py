@@ -42,7 +42,7 @@ def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
 
 
-PASSES = {"micro_batch_tokens": 10_000, "precision": "fp32", "pad_id": 0}
+PASSES = {"micro_batch_tokens": 10_000, "precision": "fp32"}
 RULE = rule_from(SPECS["gppo"])
 SETTINGS = {"max_new_tokens": 16, "max_grad_norm": 1e9}
 

@@ -63,11 +63,6 @@ def test_numbers_of_every_kind_come_back_exactly(tmp_path):
     assert math.isnan(read["c"])
 
 
-def test_line_without_step(tmp_path):
-    with pytest.raises(ValueError, match="needs 'step'"):
-        RunFolder(tmp_path).append_metrics({"loss": 1.0})
-
-
 def test_half_a_line_is_no_line(tmp_path):
     folder = RunFolder(tmp_path)
     folder.append_metrics({"step": 0})
@@ -80,7 +75,7 @@ def test_half_a_line_is_no_line(tmp_path):
         read_metrics(tmp_path)
 
 
-@pytest.mark.parametrize("line", [b"3", b"[]", b'{"a": 1}', b"\xff", b'{"step'])
+@pytest.mark.parametrize("line", [b"\xff", b'{"step'])
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl"])
 def test_line_that_is_no_step(tmp_path, name, line):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n')
@@ -115,8 +110,6 @@ def _commit(path, **changes):
         lambda path: _state(path).write_bytes(_state(path).read_bytes()[:-1]),
         lambda path: _state(path).unlink(),
         lambda path: (path / "checkpoint.json").write_text('{"step": 1'),
-        lambda path: (path / "checkpoint.json").write_text("[]"),
-        lambda path: (path / "checkpoint.json").write_text('{"sha256": "x"}'),
         lambda path: _commit(path, state="checkpoint-9.pt"),
         lambda path: (path / "metrics.jsonl").write_text(""),
         lambda path: (path / "metrics.jsonl").unlink(),
@@ -220,19 +213,8 @@ def test_entry_with_changed_or_missing_file(tmp_path):
         verify_entry(tmp_path)
 
 
-@pytest.mark.parametrize("value", [[], {}, {"files": {}}, {"files": {}, "seconds": 1.0}])
-def test_manifest_of_another_shape(tmp_path, value):
-    (tmp_path / "done.json").write_text(json.dumps(value))
-    with pytest.raises(DamagedEntry) as caught:
-        verify_entry(tmp_path)
-    message = str(caught.value)
-    assert message.startswith(f"{tmp_path / 'done.json'} ")
-    assert message.endswith(f": delete the folder {tmp_path}, then run again")
-
-
-@pytest.mark.parametrize("value", [[], {"updated": 1.0}])
-def test_progress_of_another_shape_is_none(tmp_path, value):
-    (tmp_path / "progress.json").write_text(json.dumps(value))
+def test_progress_that_a_power_cut_left_is_none(tmp_path):
+    (tmp_path / "progress.json").write_bytes(bytes(100))
     assert read_progress(tmp_path) is None
     RunFolder(tmp_path).progress(1, 2)
     assert read_progress(tmp_path)["total"] == 2

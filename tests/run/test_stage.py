@@ -72,23 +72,16 @@ def test_key_is_the_same_in_another_process():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rate": float("nan")}, r"params\['rate'\] is nan"),
-        ({"a": [1.0, float("inf")]}, r"params\['a'\]\[1\] is inf"),
-        ({"a": {"b": (1, 2)}}, r"params\['a'\]\['b'\] is of type tuple"),
+        ({"rate": float("nan")}, "not JSON compliant"),
+        ({"a": [1.0, float("inf")]}, "not JSON compliant"),
+        ({"a": {"b": (1, 2)}}, "with a tuple"),
         ({"path": Path("x")}, "of type PosixPath"),
-        ({"a": {1: 2}}, "has the key 1"),
+        ({"a": {1: 2}}, "a key that is no text"),
     ],
 )
 def test_params_that_json_cannot_hold(params, message):
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(ParameterError, match=rf"stage 'rl': params are no JSON \(.*{message}"):
         Stage("rl", WALK, params)
-
-
-def test_bad_names():
-    with pytest.raises(ParameterError, match=r"stage name '\.\./up'"):
-        Stage("../up", WALK, {})
-    with pytest.raises(ParameterError, match=r"package\.module:function"):
-        Stage("rl", "toy_stages.walk", {})
 
 
 def test_params_are_a_copy():

@@ -19,7 +19,7 @@ from klearlib.run.stage import Stage
 from klearlib.scale import require
 from klearlib.scale.ray_cluster import address_of, check_workers, in_words, runs_here
 from klearlib.suite import plan as module
-from klearlib.suite.machine import Machine
+from klearlib.suite.checks import Machine
 from klearlib.suite.notebooks import resuming
 from klearlib.suite.plan import Plan, describe
 

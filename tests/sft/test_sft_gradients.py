@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.policy.reader import reading
+from klearlib.policy.reader import reader_of
 from klearlib.sft.batches import Example
 from klearlib.sft.train import batch_gradient
 
@@ -24,10 +24,8 @@ LAYOUTS = [{"micro_batch_tokens": micro_batch_tokens} for micro_batch_tokens in 
 
 def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
-    how = {"precision": "fp32", "pad_id": PAD}
-    sums = batch_gradient(
-        policy, examples, normalizer=normalizer, plan=BatchPlan(**how | layout), seed=0
-    )
+    plan = BatchPlan(**{"precision": "fp32"} | layout)
+    sums = batch_gradient(policy, examples, normalizer=normalizer, plan=plan, seed=0)
     return sums.loss, torch.cat([p.grad.flatten() for p in policy.parameters()]), sums
 
 
@@ -78,12 +76,12 @@ def test_values_of_an_example_do_not_depend_on_its_neighbours(new_policy, attent
     policy.set_attn_implementation(attention)
     first, second, third = EXAMPLES[1], EXAMPLES[4], EXAMPLES[9]
     other = Example(tuple((7 * t + 3) % 280 for t in first.ids), first.num_prompt)
-    with reading(policy, precision="fp32", pad_id=PAD) as reader:
-        values = [
-            reader.states([neighbour, second, third])[len(first.ids) - first.num_prompt :]
-            for neighbour in (first, other)
-        ]
-        alone = reader.states([second])
+    reader = reader_of(policy, precision="fp32")
+    values = [
+        reader.states([neighbour, second, third])[len(first.ids) - first.num_prompt :]
+        for neighbour in (first, other)
+    ]
+    alone = reader.states([second])
     assert torch.equal(*values)
     torch.testing.assert_close(values[0][: len(alone)], alone, rtol=1e-5, atol=1e-5)
 

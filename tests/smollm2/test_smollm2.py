@@ -17,7 +17,7 @@ from klearlib.errors import Stopped
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
-from klearlib.policy.reader import in_chunks, reading
+from klearlib.policy.reader import in_chunks, reader_of
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 from klearlib.rl.train import train_rl
@@ -61,7 +61,8 @@ def test_sampler_and_trainer_agree_with_transformers(smollm2):
         expected = dense(plain, response).gather(1, tokens[:, None])[:, 0].tolist()
         assert response.logp == pytest.approx(expected, abs=1e-4)
         row = Example(response.prompt_ids + response.token_ids, len(response.prompt_ids))
-        with torch.no_grad(), reading(model, precision="fp32", pad_id=0) as reader:
+        with torch.no_grad():
+            reader = reader_of(model, precision="fp32")
             own = torch.cat([logp for _, logp, _ in in_chunks(reader, [row])])
         assert own.tolist() == pytest.approx(expected, abs=1e-4)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klearlib.suite.machine import Machine
+from klearlib.suite.checks import Machine
 
 GB = 10**9
 SERVER = Machine(

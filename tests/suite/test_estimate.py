@@ -88,7 +88,7 @@ def rl_of_verl(cluster, **changes) -> Stage:
 
 
 def test_the_shape_comes_from_what_made_the_model():
-    assert model_of_stage(rl()) == (ModelShape(tie_word_embeddings=True, **MODEL), 200, "")
+    assert model_of_stage(rl()) == (ModelShape(tie_word_embeddings=True, **MODEL), 200)
     assert SHAPE.forward_flops(context=0) == 2 * WEIGHTS
     # Each of 4 heads of 16 does 2 x 16 for scores and for values a token of context, in 2 layers.
     assert SHAPE.forward_flops(context=50) - 2 * WEIGHTS == 50 * 4 * (4 * 16) * 2
@@ -167,24 +167,10 @@ def test_a_benchmark_of_unknown_size_costs_what_is_assumed():
     assert unknown.sampled - known.sampled == responses * 60 * RESPONSE_SHARE
 
 
-def test_a_model_whose_shape_nothing_says_is_named_and_not_guessed():
-    params = {"model": "org/teacher", "shape": None, "positions": 8}
-    model = Stage("model", "klearlib.real.model:link_model", params)
-    problems = Stage("world", "klearlib.miniature.world:build", {"num_train_problems": 7})
-    stage = Stage(
-        "responses",
-        "klearlib.curation.responses:respond",
-        {"num_responses": 3, "max_new_tokens": 100, "compute": COMPUTE},
-        {"problems": problems, "model": model},
-    )
-    cost = cost_of(stage)
-    assert (cost.sampled, cost.flops, cost.unknown) == (1050, 0, ("org/teacher",))
-
-
 def test_costs_add_up_and_memory_is_the_largest():
-    one = Cost(sampled=1, flops=2, gpu_s=3, memory=5, unknown=("a",))
-    two = Cost(sampled=10, trained=4, memory=3, unknown=("a", "b"))
-    both = Cost(sampled=11, trained=4, flops=2, gpu_s=3, memory=5, unknown=("a", "b"))
+    one = Cost(sampled=1, flops=2, gpu_s=3, memory=5)
+    two = Cost(sampled=10, trained=4, memory=3)
+    both = Cost(sampled=11, trained=4, flops=2, gpu_s=3, memory=5)
     assert one + two == two + one == both == both + Cost()
 
 
@@ -197,7 +183,7 @@ def test_every_stage_of_every_notebook_has_a_cost(profile):
             cost = cost_of(stage)
             uses_a_model = bool({"compute", "cluster"} & stage.params.keys())
             assert uses_a_model == bool(cost.sampled or cost.trained), stage.title
-            assert uses_a_model == (cost.gpu_s > 0 or bool(cost.unknown)), stage.title
+            assert uses_a_model == (cost.gpu_s > 0), stage.title
             kinds |= {stage.target} if uses_a_model else set()
     assert {"klearlib.rl.train:train_rl", "klearlib.scale.stage:train_rl"} & kinds
     assert kinds <= estimate.RULES.keys()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from toy_suite import Toy
@@ -35,52 +35,38 @@ def test_changed_values_need_a_folder_and_bare_notebooks_have_one(project):
         planned("num_steps=7")
     place = toy(num_steps=7).place
     assert place.folder == project / "results/own-05"
-    for setting in ("num_steps=7", "05.num_steps=7"):
-        (gather, each) = sorted(planned(setting, out=OWN), key=lambda each: each.name)
-        assert (each.place, each.left_out) == (place, False)
-        assert gather.left_out and not gather.why
+    (each,) = planned("num_steps=7", out=OWN)  # the other notebook has no such parameter
+    assert each.place == place and each.values["num_steps"] == 7
     # What cannot change a result is no change, nor is the profile's own value.
     for own in (toy(), toy(workers=2), planned("num_steps=3", only=["05"])[0].experiment):
         assert own.place.folder == project / "results/smoke" and own.place.changes == {}
 
 
-def test_notebooks_that_differ_in_a_parameter_are_named(monkeypatch):
-    def changes(found, known):
-        monkeypatch.setattr(place, "differences", lambda notebook, _: found[notebook])
-        names = {notebook: dict.fromkeys(each) for notebook, each in known.items()}
-        return place.changes_of({name: SimpleNamespace(**each) for name, each in names.items()})
-
-    found = {"03_a": {"seeds": ([0, 1], [2])}, "05_b": {"seeds": ([0], [1]), "steps": (3, 4)}}
-    known = {"03_a": ["seeds"], "05_b": ["seeds", "steps"]}
-    assert changes(found, known) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
-    found["03_a"]["seeds"] = ([0, 1], [1])
-    assert changes(found, known) == {"seeds": [1], "steps": 4}
-    known["03_a"].append("steps")  # which stays there as the profile has it
-    assert changes(found, known) == {"seeds": [1], "05.steps": 4}
+def test_what_one_notebook_had_already_is_a_change_where_another_had_not(monkeypatch):
+    found = {"03_a": {"seeds": ([0, 1], [1])}, "05_b": {"steps": (3, 4)}}
+    monkeypatch.setattr(place, "differences", lambda notebook, _: found[notebook])
+    assert place.changes_of(dict.fromkeys(found)) == {"seeds": [1], "steps": 4}
 
 
-def test_a_name_of_one_notebook_comes_before_that_of_all(project):
-    (mine,) = planned("num_steps=7", "05.num_steps=8", only=["05"], out=OWN)
-    assert mine.experiment.params.num_steps == 8 and mine.values["num_steps"] == 8
+def test_a_parameter_is_set_once(project):
     with pytest.raises(ParameterError, match="num_steps is set twice"):
         planned("num_steps=7", "num_steps=8")
 
 
 def test_the_command_of_a_folder_leads_there(project):
     place = planned("rates=[1.0e-5]", "kind=it's", out="results/mine")[0].place
-    parsed = cli._parser().parse_args(["plan", *place.words])
+    parsed = cli._parser().parse_args(shlex.split(place.command)[1:])
     assert (parsed.set, parsed.out) == (["kind=it's", "rates=[1.0e-05]"], "results/mine")
     assert planned(*parsed.set, out=parsed.out)[0].place == place
 
 
-def test_the_plan_says_what_is_changed_and_what_is_left_out(project):
+def test_the_plan_says_what_is_changed(project):
     text = describe(weighed("smoke", planned("num_steps=7", out=OWN)))
     assert "Results: results/own-05" in text
     assert "Changed from profile smoke: num_steps: 7" in text
-    assert "Left out, without a parameter that --set names: 00" in text
+    assert "00_gather" not in text
     assert max(map(len, text.splitlines())) <= 80
-    same = describe(weighed("smoke", planned("num_steps=3")))
-    assert "Results: results/smoke, whose values --set gives again" in same
+    assert "Results:" not in describe(weighed("smoke", planned("num_steps=3")))
 
 
 def test_published_results_say_what_differs_and_the_profile_stays(project):
@@ -110,8 +96,8 @@ def test_published_results_say_what_differs_and_the_profile_stays(project):
 def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monkeypatch):
     mine = project / "results/mine"
     (each,) = planned("num_steps=7", only=["05"], out=str(mine))
-    words = ["--profile", "smoke", "--set", "num_steps=7", "--out", "results/mine"]
-    assert each.place.words == words
+    command = "klear run --profile smoke --set num_steps=7 --out results/mine"
+    assert each.place.command == command
     each.place.claim()
     each.place.claim()
     for settings in ([], ["num_steps=8"], ["num_steps=7", "rates=[0.1]"]):

@@ -16,16 +16,14 @@ from klearlib.experiments.catalogue import check, experiment_of, notebooks_of, s
 from klearlib.params import load_profile
 from klearlib.params.place import place_of
 from klearlib.run.stage import Stage
-from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
+from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import doctor
 from klearlib.suite import plan as module
-from klearlib.suite.checks import short
+from klearlib.suite.checks import Machine, short
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.machine import Machine
 from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, rounded, weighed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NO_VERL = "verl and Ray are not installed"
 
 
 def put(monkeypatch, machine: Machine) -> None:
@@ -52,7 +50,7 @@ def planned(name: str, why: str = "forced") -> PlannedNotebook:
 
 def test_the_plan_adds_up():
     first = Cost(sampled=2e6, flops=1e15, gpu_s=3600, memory=3 * GB)
-    second = Cost(sampled=1e6, trained=4e6, flops=1e15, gpu_s=1800, unknown=("org/m",))
+    second = Cost(sampled=1e6, trained=4e6, flops=1e15, gpu_s=1800)
     costs = {"05_clipping": first, "06_alpha_sweep": second, "00_overview": Cost()}
     found = [planned(name) for name in costs]
     found.insert(2, planned("07_soft_reward", ""))
@@ -62,7 +60,7 @@ def test_the_plan_adds_up():
     assert lines[1] == "05_clipping run 10 min 2.0 M 1.0e15 3 GB 1"
     assert lines[3:5] == ["07_soft_reward cached", "00_overview run 4 s"]
     assert lines[5] == "in all 11 min 3.0 M 4.0 M 2.0e15 3 GB 1.5"
-    for words in ("their shape: org/m", "Why: forced (05 06 00)", "docs/gpu.md"):
+    for words in ("Why: forced (05 06 00)", "docs/gpu.md"):
         assert words in text
     assert text.endswith("\nmissing: a GPU")
     assert not {"H100", "GPU h"} & set(describe(Plan(found, costs, seconds)).split())
@@ -120,12 +118,11 @@ def test_plan_doctor_and_run_say_the_same(monkeypatch, capsys):
     assert cli.main(["run", "--profile", "gpu", "--only", "05"]) == 1
     error = capsys.readouterr().err.splitlines()
     assert error == ["klear: 2 things keep this run from finishing:", *(f"  {x}" for x in said)]
-    monkeypatch.setattr(doctor, "profiles", lambda: ["gpu"])
-    (found,) = doctor._profiles()
+    found = doctor._profile("gpu")
     assert found.fix == "2 things are missing: klear plan --profile gpu names them"
     assert not found.required
     put(monkeypatch, replace(LAPTOP, memory=64 * GB))
-    (found,) = doctor._profiles()  # a single thing is said
+    found = doctor._profile("gpu")  # a single thing is said
     assert "days" in found.fix
     assert cli.main(["run", "--profile", "gpu", "--only", "05"]) == 1
     error = capsys.readouterr().err
@@ -146,27 +143,20 @@ def test_the_workers_that_are_asked_for_reach_the_plan(monkeypatch, capsys):
 def test_plan_and_run_of_the_paper_say_the_same(monkeypatch, capsys):
     put(monkeypatch, replace(LAPTOP, packages=SERVER.packages))
     lines = missing("paper", ("05",))
-    (line,) = [each for each in lines if "nodes" in each]
-    assert "params/paper/compute.yaml, verl has 32 nodes and RAY_ADDRESS" in line
+    (line,) = [each for each in lines if "GPUs" in each]
+    assert "params/paper/compute.yaml, verl asks for 256 GPUs and this machine has none" in line
     # RL is not a stage of one card any more.
     assert not [each for each in lines if "of GPU memory" in each or "days" in each]
     assert cli.main(["run", "--profile", "paper", "--only", "05"]) == 1
     assert line in capsys.readouterr().err
 
 
-def test_verl_and_workers_on_ray_are_one_lack(monkeypatch):
-    packages = frozenset({"vllm", "flash-attn"})
-    put(monkeypatch, replace(LAPTOP, verl_lacks=NO_VERL, packages=packages))
-
-    def about_ray(**changes) -> list[str]:
-        return [each for each in missing("paper", ("08",), **changes) if "installed" in each]
-
-    (line,) = about_ray(workers="ray")
-    assert line.startswith(f"{NO_VERL}: {INSTALL_VERL}")
-    (line,) = about_ray(workers="ray", engine="local")
-    assert line == f"Ray is not installed: {INSTALL_RAY}"
-    put(monkeypatch, replace(LAPTOP, verl_lacks=NO_VERL))
-    assert not [each for each in missing("paper", ("08",)) if "vLLM" in each]
+def test_a_ray_for_the_workers_that_is_not_here_is_a_lack(monkeypatch):
+    put(monkeypatch, LAPTOP)
+    found = missing("gpu", ("08",), workers="ray")
+    assert found[-1:] == [f"Ray is not installed: {INSTALL_RAY}"]
+    put(monkeypatch, replace(LAPTOP, packages=frozenset({"ray"})))
+    assert f"Ray is not installed: {INSTALL_RAY}" not in missing("gpu", ("08",), workers="ray")
 
 
 def test_the_profiles_are_planned_without_torch():

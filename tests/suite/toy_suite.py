@@ -18,8 +18,8 @@ from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.shown import table
 from klearlib.params import parameters_cell, root
-from klearlib.params.base import NotebookParams
 from klearlib.params.fields import parameter
+from klearlib.params.options import NotebookParams
 from klearlib.run import preload
 from klearlib.run.stage import Stage
 
