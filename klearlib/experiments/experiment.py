@@ -10,28 +10,26 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
-
-import numpy as np
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.errors import Interrupted
 from klearlib.evaluate.counts import LOOKS
 from klearlib.experiments import catalogue, registered
-from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.explore import Exploring
-from klearlib.experiments.results import Results, not_judged_text
+from klearlib.experiments.judged import Judged
+from klearlib.experiments.results import Results
 from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
 from klearlib.experiments.tidy import FACTS, Arm, Published, Run, of_stage, write_tables
 from klearlib.notebook import setup, show_resolved, whereabouts
-from klearlib.paper import Claim, claim
+from klearlib.paper import claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
-from klearlib.params.statistics import WORLDS, replicates_asked
+from klearlib.params.statistics import replicates_asked
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     Counterpart,
@@ -40,7 +38,7 @@ from klearlib.report.section import (
     is_paper_scale,
     write_section,
 )
-from klearlib.report.verdicts import Evidence, Judging, compared, verdicts
+from klearlib.report.verdicts import Evidence, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.files import write_text
 from klearlib.run.progress import PROGRESS_LOG
@@ -50,16 +48,13 @@ from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
 if TYPE_CHECKING:
     from IPython.display import HTML, Markdown
 
-    from klearlib.params.statistics import StatisticsParams
 
-NO_STEP = "No step trained"
-"""How the notes begin that say in which arms."""
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
 _PUBLISH_EVERY_S = 90.0
 _SAMPLE_CHARS = 1200
 
 
-class Experiment(Showing, Exploring):
+class Experiment(Showing, Judged, Exploring):
     """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
 
     name: of the notebook. title, section, question: for the report; section is the paper's.
@@ -173,6 +168,10 @@ class Experiment(Showing, Exploring):
         """ "" -> the runs that claims are judged on; a claim -> others that it is judged on."""
         return {"": self.runs}
 
+    def answers(self) -> list[str]:
+        """Sentences on what the user asked beside the claims."""
+        return []
+
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
@@ -230,6 +229,13 @@ class Experiment(Showing, Exploring):
         """Forget what was read and worked out: stages may have finished since."""
         kept = ("params", "_given_place", "published")
         self.__dict__ = {name: self.__dict__[name] for name in kept}
+
+    @property
+    def known_rules(self) -> dict[str, str]:
+        """Since when each rule is written down, see `registered`."""
+        if self.published is not None:
+            return registered.published(self.place.folder)
+        return registered.noted(runs_dir())
 
     @property
     def paper_scale(self) -> bool:
@@ -293,6 +299,10 @@ class Experiment(Showing, Exploring):
         finally:
             self.refresh()
 
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
+        return verdicts(self._evidence, self.judging)
+
     def verdict_table(self) -> Frame:
         import pandas as pd
 
@@ -332,8 +342,7 @@ class Experiment(Showing, Exploring):
         facts = {name: getattr(self, name) for name in self._facts()}
         write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
         if self.published is None:
-            known = registered.noted(runs_dir())
-            registered.publish(self.place.folder, self.params.profile, known)
+            registered.publish(self.place.folder, self.params.profile, self.known_rules)
 
     def _section(self) -> dict:
         joined = self.published.notes if self.published is not None else ()
@@ -377,12 +386,6 @@ class Experiment(Showing, Exploring):
         seconds = sum(entry["seconds"] for entry in entries)
         return dict(zip(names, (missing, made[-1] if made else provenance(), seconds), strict=True))
 
-    def _alarms(self) -> list[str]:
-        """The sentences on arms in which no step trained, or truncation rose with the score."""
-        sets = self.judged_on().values()
-        found = [*map(_untrained, sets), *map(_truncated, sets)]
-        return [*dict.fromkeys(note for each in found for note in each.values())]
-
     def publish_and_report(self) -> Path:
         """Publish and build the report, which `klear run` does by itself; the folder published."""
         from klearlib.report.page import build_report
@@ -398,129 +401,6 @@ class Experiment(Showing, Exploring):
 
         folder = self.publish_and_report()
         return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
-
-    # how claims are decided
-
-    def compared(
-        self, claim_id: str, runs: Results, domain: str, *, words: Sequence[str] = (), **how
-    ) -> Evidence | str:
-        """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
-        one side together are averaged."""
-        benchmarks, about = deciding(claim_id, self.params.profile, domain), claim(claim_id)
-        if not benchmarks:
-            return "none of the claim's benchmarks is measured here"
-
-        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.replicate_scores(arm, seeds, benchmarks, statistic=about.statistic)
-
-        found = self.paired(claim_id, runs, scores, **how)
-        if isinstance(found, str):
-            return found
-        used = runs.of(*about.arms).with_seeds(found.replicates)
-        lost = used.not_judged(benchmarks, statistic=about.statistic)
-        return replace(found, words=[*words, not_judged_text(lost)])
-
-    def paired(
-        self,
-        claim_id: str,
-        runs: Results,
-        numbers: Callable[[str, Sequence[int]], np.ndarray],
-        *,
-        words: Sequence[str] = (),
-        checked: Mapping[str, float] | None = None,
-    ) -> Evidence | str:
-        """The claim's comparisons over the replicates that all of its arms have and that the
-        profile decides by, or why there are none.
-
-        numbers: (arm, seeds) -> float [seeds], one for each run. words, checked: see `Evidence`.
-        """
-        about = claim(claim_id)
-        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in self.deciding_seeds]
-        if not seeds:
-            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
-
-        def side(arms: Sequence[str]) -> np.ndarray:
-            return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
-
-        values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
-        return Evidence(values, seeds, words, checked or {})
-
-    def steadiness(self, claim_id: str, runs: Results, domain: str, **how) -> Evidence | str:
-        """`paired` distances of the curve of a domain's scores from a straight line."""
-        on = curved(claim_id, self.params.profile, domain)
-
-        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.curve_distances(arm, seeds, on)
-
-        return self.paired(claim_id, runs, distances, **how)
-
-    @property
-    def statistics(self) -> StatisticsParams:
-        return registered.statistics_of(self.params.profile)
-
-    @property
-    def deciding_seeds(self) -> list[int]:
-        """The seeds by which the profile decides claims."""
-        return getattr(self.statistics, self.replicated)
-
-    def note_on_seeds(self, shared: str) -> str:
-        """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
-        them in one world."""
-        text = f"Seeds share {shared}; they differ in the order of training and in all sampling"
-        if self.statistics.design == WORLDS:
-            text = (
-                "Each seed has a world of its own, from its problems on; tables and figures on "
-                "data, teachers and filters show the first"
-            )
-        counts = "Tables of scores show the last step; claims count what table replicates names."
-        return f"{text}. {counts}"
-
-    def answers(self) -> list[str]:
-        """Sentences on what the user asked beside the claims."""
-        return []
-
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
-        return verdicts(self._evidence, self.judging)
-
-    @property
-    def judging(self) -> Judging:
-        return Judging(
-            profile=self.params.profile,
-            statistics=self.statistics,
-            paper_scale=self.paper_scale,
-            num_replicates=len(self.deciding_seeds),
-            rule=self._rule,
-            idle=self._idle,
-        )
-
-    def _rule(self, about: Claim) -> tuple[str, bool]:
-        rule, sets = registered.digest(about, self.params.profile), self.judged_on()
-        runs = sets.get(about.id, sets[""])
-        times = (run.about["provenance"]["utc"] for run in runs.runs.values())
-        known = registered.noted(runs_dir())
-        if self.published is not None:
-            known = registered.published(self.place.folder)
-        return rule, registered.is_exploratory(rule, min(times, default=""), known)
-
-    def _idle(self, about: Claim) -> list[str]:
-        # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
-        sets = self.judged_on()
-        idle = _untrained(sets.get(about.id, sets[""]))
-        names = {series.rpartition(": ")[2] for series, _ in idle}
-        return list(idle.values()) if names & (set(about.arms) or names) else []
-
-
-def _untrained(runs: Results) -> dict[Arm, str]:
-    """The arms in which no step trained, each with a sentence that says so."""
-    found = runs.untrained().items()
-    return {arm: f"{NO_STEP} in {runs.runs[arm].about['title']}: {why}" for arm, why in found}
-
-
-def _truncated(runs: Results) -> dict[Arm, str]:
-    """The arms in which truncation rose with the score, each with a sentence that says so."""
-    found = runs.truncation_rose().items()
-    return {arm: f"In {runs.runs[arm].about['title']} {words}" for arm, words in found}
 
 
 def runs_dir() -> Path:

@@ -64,7 +64,6 @@ def title_of(folder: Path) -> str:
 def curves_of(folder: Path) -> dict[str, Curve]:
     """Name of a quantity -> its curve, of what the run has logged so far; of the score the share of
     right responses at each evaluation, as a mean over benchmarks."""
-
     curves: dict[str, Curve] = {}
     for line in read_metrics(folder):
         for key, name in QUANTITIES.items():

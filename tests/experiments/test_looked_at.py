@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish, finish_all, record, section
 
-from klearlib.evaluate.counts import LOOKS, Evaluation, looked_at
+from klearlib.evaluate.counts import LOOKS, Evaluation, looked_at, read_evaluations, scored
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams

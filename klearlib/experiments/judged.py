@@ -1,0 +1,143 @@
+"""How an experiment decides its claims: its numbers, paired by replicate, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments import registered
+from klearlib.experiments.benchmarks import curved, deciding
+from klearlib.experiments.results import Results, not_judged_text
+from klearlib.paper import Claim, claim
+from klearlib.params.statistics import WORLDS
+from klearlib.report.verdicts import Evidence, Judging
+
+if TYPE_CHECKING:
+    from klearlib.experiments.tidy import Arm
+    from klearlib.params.statistics import StatisticsParams
+
+NO_STEP = "No step trained"
+"""How the notes begin that say in which arms."""
+
+
+class Judged:
+    """What every experiment has of it; it has `params`, `runs`, `judged_on` and `known_rules`."""
+
+    def compared(
+        self, claim_id: str, runs: Results, domain: str, *, words: Sequence[str] = (), **how
+    ) -> Evidence | str:
+        """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
+        one side together are averaged."""
+        benchmarks, about = deciding(claim_id, self.params.profile, domain), claim(claim_id)
+        if not benchmarks:
+            return "none of the claim's benchmarks is measured here"
+
+        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return runs.replicate_scores(arm, seeds, benchmarks, statistic=about.statistic)
+
+        found = self.paired(claim_id, runs, scores, **how)
+        if isinstance(found, str):
+            return found
+        used = runs.of(*about.arms).with_seeds(found.replicates)
+        lost = used.not_judged(benchmarks, statistic=about.statistic)
+        return replace(found, words=[*words, not_judged_text(lost)])
+
+    def paired(
+        self,
+        claim_id: str,
+        runs: Results,
+        numbers: Callable[[str, Sequence[int]], np.ndarray],
+        *,
+        words: Sequence[str] = (),
+        checked: Mapping[str, float] | None = None,
+    ) -> Evidence | str:
+        """The claim's comparisons over the replicates that all of its arms have and that the
+        profile decides by, or why there are none.
+
+        numbers: (arm, seeds) -> float [seeds], one for each run. words, checked: see `Evidence`.
+        """
+        about = claim(claim_id)
+        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in self.deciding_seeds]
+        if not seeds:
+            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
+
+        def side(arms: Sequence[str]) -> np.ndarray:
+            return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
+
+        values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
+        return Evidence(values, seeds, words, checked or {})
+
+    def steadiness(self, claim_id: str, runs: Results, domain: str, **how) -> Evidence | str:
+        """`paired` distances of the curve of a domain's scores from a straight line."""
+        on = curved(claim_id, self.params.profile, domain)
+
+        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return runs.curve_distances(arm, seeds, on)
+
+        return self.paired(claim_id, runs, distances, **how)
+
+    @property
+    def statistics(self) -> StatisticsParams:
+        return registered.statistics_of(self.params.profile)
+
+    @property
+    def deciding_seeds(self) -> list[int]:
+        """The seeds by which the profile decides claims."""
+        return getattr(self.statistics, self.replicated)
+
+    def note_on_seeds(self, shared: str) -> str:
+        """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
+        them in one world."""
+        text = f"Seeds share {shared}; they differ in the order of training and in all sampling"
+        if self.statistics.design == WORLDS:
+            text = (
+                "Each seed has a world of its own, from its problems on; tables and figures on "
+                "data, teachers and filters show the first"
+            )
+        counts = "Tables of scores show the last step; claims count what table replicates names."
+        return f"{text}. {counts}"
+
+    @property
+    def judging(self) -> Judging:
+        return Judging(
+            profile=self.params.profile,
+            statistics=self.statistics,
+            paper_scale=self.paper_scale,
+            num_replicates=len(self.deciding_seeds),
+            rule=self._rule,
+            idle=self._idle,
+        )
+
+    def _rule(self, about: Claim) -> tuple[str, bool]:
+        rule, sets = registered.digest(about, self.params.profile), self.judged_on()
+        runs = sets.get(about.id, sets[""])
+        times = (run.about["provenance"]["utc"] for run in runs.runs.values())
+        return rule, registered.is_exploratory(rule, min(times, default=""), self.known_rules)
+
+    def _idle(self, about: Claim) -> list[str]:
+        # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
+        sets = self.judged_on()
+        idle = _untrained(sets.get(about.id, sets[""]))
+        names = {series.rpartition(": ")[2] for series, _ in idle}
+        return list(idle.values()) if names & (set(about.arms) or names) else []
+
+    def _alarms(self) -> list[str]:
+        """The sentences on arms in which no step trained, or truncation rose with the score."""
+        sets = self.judged_on().values()
+        found = [*map(_untrained, sets), *map(_truncated, sets)]
+        return [*dict.fromkeys(note for each in found for note in each.values())]
+
+
+def _untrained(runs: Results) -> dict[Arm, str]:
+    """The arms in which no step trained, each with a sentence that says so."""
+    found = runs.untrained().items()
+    return {arm: f"{NO_STEP} in {runs.runs[arm].about['title']}: {why}" for arm, why in found}
+
+
+def _truncated(runs: Results) -> dict[Arm, str]:
+    """The arms in which truncation rose with the score, each with a sentence that says so."""
+    found = runs.truncation_rose().items()
+    return {arm: f"In {runs.runs[arm].about['title']} {words}" for arm, words in found}
