@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import inspect
+import itertools
 import textwrap
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.display import HTML
+
     from klearlib.experiments.tidy import Arm
+    from klearlib.rl.coefficients import Rule
     from klearlib.run.stage import Stage
 
 
@@ -36,18 +43,114 @@ class Exploring:
         """
         from klearlib.policy.load import load_policy
 
+        return load_policy(self._trained(series, seed)[0] / "model")
+
+    def _trained(self, series: str, seed: int) -> tuple[Path, Stage]:
+        """The folder of the training of an arm that is done, and its stage."""
         arms: Mapping[Arm, Stage] = self.arms
         if (stage := arms.get((series, seed))) is None or not self.is_done(stage):
             done = ", ".join(f"{name}, {number}" for name, number in self.runs.runs) or "none yet"
             raise ParameterError(f"no run {series!r}, {seed} is done; there are: {done}")
-        trained = stage.inputs.get("model", stage) if stage.name == "evaluate" else stage
-        return load_policy(self.folder(trained) / "model")
+        stage = stage.inputs["model"] if stage.name == "evaluate" else stage
+        return self.folder(stage), stage
+
+    def batch(self, series: str, seed: int, step: int | None = None) -> pd.DataFrame:
+        """The response tokens of the last update of a step, a line each, before it moved the
+        weights: problem, response, is_correct, place, id, text, logp_old, logp, ratio, A, F,
+        corner, entropy, correction, weight and lm_weight, the shares in the two means.
+
+        step: one that was evaluated, by default the last. The policy loss has the gradient
+        -weight * F * A * correction at a token, the loss of Eq. 13 is -sum of lm_weight * logp; Eq.
+        14 weighs it by alpha.
+
+        Its ``attrs["prompts"]`` has the prompt's ids of each (problem, response). Raises
+        ParameterError where no such run, or step, is there.
+        """
+        from klearlib.rl.coefficients import rule_from
+        from klearlib.rl.token_record import TOKENS
+
+        folder, stage = self._trained(series, seed)
+        steps = {int(path.stem): path for path in (folder / TOKENS).glob("*.npz")}
+        step = max(steps, default=0) if step is None else step
+        if step not in steps:
+            known = ", ".join(map(str, sorted(steps))) or "none, as no step had an update"
+            raise ParameterError(f"no tokens of step {step!r} are kept; there are: {known}")
+        return tokens_of(steps[step], rule_from(stage.params["rule"]), folder / "model")
+
+    def tokens(self, series: str, seed: int, step: int | None = None, rows: int = 8) -> HTML:
+        """The first rows of `batch` as text: a token outside of the clip range is coloured by its
+        corner, and shows its ratio, A and F under the pointer."""
+        from IPython.display import HTML
+
+        return HTML(coloured(self.batch(series, seed, step), rows=rows))
 
     def _repr_html_(self) -> str:
         done = len(self.runs)
         text = f"<b>{self.name}</b>: {self.title}, profile {self.params.profile}"
         text += f"; {done} of {len(self.arms)} arms are done: <code>e.runs</code>"
         return f"<p>{text}</p>" + (self.runs._repr_html_() if done else "")
+
+
+def tokens_of(file: Path, rule: Rule, model: Path) -> pd.DataFrame:
+    """The table of `Exploring.batch` from a file of `klearlib.rl.token_record`."""
+    import numpy as np
+    import pandas as pd
+    import torch
+
+    from klearlib.policy.load import load_tokenizer
+    from klearlib.rl.coefficients import coefficient, corner_masks
+
+    with np.load(file, allow_pickle=False) as stored:
+        kept = dict(stored.items())
+    row, tokenizer = kept.pop("row"), load_tokenizer(model)
+    prompts = np.split(kept.pop("prompt"), np.cumsum(kept.pop("prompt_length"))[:-1])
+    of_row = {name: kept.pop(name)[row] for name in ("problem", "response", "is_correct")}
+    frame = pd.DataFrame(of_row | kept).rename(columns={"advantage": "A"})
+    ratio = torch.from_numpy(kept["logp"] - kept["logp_old"]).exp()
+    advantage = torch.from_numpy(kept["advantage"])
+    corner = np.full(len(frame), "", dtype=object)
+    for name, inside in corner_masks(ratio, advantage, rule).items():
+        corner[inside.numpy()] = name
+    texts = [tokenizer.decode([each]) for each in kept["id"].tolist()]
+    frame = frame.assign(ratio=ratio.numpy(), F=coefficient(ratio, advantage, rule).numpy())
+    frame = frame.assign(corner=corner, text=texts)
+    order = ["problem", "response", "is_correct", "place", "id", "text", "logp_old", "logp"]
+    order += ["ratio", "A", "F", "corner", "entropy", "correction", "weight", "lm_weight"]
+    frame = frame[order]
+    frame.attrs["prompts"] = dict(zip(frame.groupby(KEY, sort=False).groups, prompts, strict=True))
+    return frame
+
+
+KEY = ["problem", "response"]
+"""What names a response of a step."""
+_COLOURS = {
+    "low_negative": "#f4b6b6",
+    "high_positive": "#b7dfb0",
+    "low_positive": "#c9d9f4",
+    "high_negative": "#f6dca0",
+}
+
+
+def coloured(frame: pd.DataFrame, *, rows: int) -> str:
+    """HTML of the first responses of a batch, see `Exploring.tokens`."""
+    mark = '<span style="background:{}" title="{}">{}</span>'.format
+    legend = [mark(colour, name, name.replace("_", ", ")) for name, colour in _COLOURS.items()]
+    parts = [f"<p>ratio, sign of A: {' '.join(legend)}</p>"]
+    groups = frame.groupby(KEY, sort=False)
+    for (problem, response), mine in itertools.islice(groups, rows):
+        first = mine.iloc[0]
+        right = "right" if first["is_correct"] else "not right"
+        head = html.escape(f"{problem}, response {response}, {right}, A {first['A']:+.2f}")
+        text = "".join(
+            mark(
+                _COLOURS.get(token.corner, "none"),
+                f"ratio {token.ratio:.3f}, F {token.F:.3f}",
+                html.escape(token.text),
+            )
+            for token in mine.itertuples()
+        )
+        parts.append(f"<p>{head}</p><pre style='white-space:pre-wrap'>{text}</pre>")
+    return "".join(parts)
 
 
 def source_of(function: Callable) -> dict[str, str]:

@@ -13,7 +13,7 @@ from klearlib.records import FOUND, NOT_JUDGED, OUTCOMES, TokenBatch
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
 from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import token_weights
-from klearlib.rl.rollouts import RolloutBatch
+from klearlib.rl.rollouts import RolloutBatch, Row
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class UpdateSums:
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
     half_cosine: float | None = None
+    last: tuple[list[Row], list[MicroBatchStats]] | None = None  # of the last update
 
     def add(
         self,

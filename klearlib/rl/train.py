@@ -35,6 +35,7 @@ from klearlib.rl.rollouts import (
 )
 from klearlib.rl.samples import draw_samples
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
+from klearlib.rl.token_record import TOKENS, save_tokens
 from klearlib.run.entry import read_metrics
 from klearlib.sft.checkpoints import load_state, save_if_due
 from klearlib.sft.objective import log_likelihood_loss
@@ -57,13 +58,14 @@ def train_rl(
     """Stage ``rl``: trains ``inputs["sft"]/model`` on the problems of ``train.jsonl``, mathematics
     or code, in ``inputs["pool"]`` if it is given and in ``inputs["world"]`` otherwise.
 
-    Writes ``model/``, metrics.jsonl and timings.jsonl (docs/metrics.md), samples.jsonl (of the
-    first step and of those that are evaluated) and ``evaluations/<benchmark>-<step>.npz``: the
-    benchmarks every `eval_every` steps at temperature 0.6 and top_p 0.95, those that decide in the
-    second half alone, the validation set at temperature 1 before the first and after the last step;
-    a program counts as correct there if it passes all tests of its problem. The evaluations before
-    the first step are equal for all runs of a seed that start from one model: they are copied from
-    ``inputs["start_validation"]`` and ``inputs["start"]`` (benchmarks), stages of
+    Writes ``model/``, metrics.jsonl and timings.jsonl (docs/metrics.md), samples.jsonl and
+    ``tokens/<step>.npz`` (of the first step and of those that are evaluated), and
+    ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature
+    0.6 and top_p 0.95, those that decide in the second half alone, the validation set at
+    temperature 1 before the first and after the last step; a program counts as correct there if it
+    passes all tests of its problem. The evaluations before the first step are equal for all runs of
+    a seed that start from one model: they are copied from ``inputs["start_validation"]`` and
+    ``inputs["start"]`` (benchmarks), stages of
     `klearlib.evaluate.harness.evaluate_benchmarks`, if these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
@@ -140,6 +142,9 @@ def train_rl(
             measures = schedule.evaluation_is_due(settings, step)
             if measures or step == 1:
                 folder.append_samples(draw_samples(batch, seed=seed, step=step))
+                if sums.last is not None:
+                    file = folder.path / TOKENS / f"{step:05d}.npz"
+                    save_tokens(file, *sums.last, batch.groups)
             if measures:
                 score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
             rate = schedule.learning_rate(settings, step)
@@ -240,8 +245,10 @@ def update(
             stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
         return stats
 
-    for each in plan.fitting(add_gradients, sequences=rows):
+    stats = plan.fitting(add_gradients, sequences=rows)
+    for each in stats:
         sums.add(each, count_mismatch=count_mismatch, **how)
+    sums.last = [row for part in plan.cut(rows) for row in part], stats
     sums.num_positive_tokens += num_positive_tokens(rows)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     if torch.isfinite(norm):

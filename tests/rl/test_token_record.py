@@ -1,0 +1,69 @@
+"""What is kept of an update gives its ratios, its coefficients and Eq. 14 by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from printed_equations import SPECS
+from tiny_runs import lines
+
+from klearlib.experiments.explore import coloured, tokens_of
+from klearlib.rl import token_record
+from klearlib.rl.coefficients import CORNERS, rule_from
+
+
+@pytest.fixture(scope="module")
+def kept(plain):
+    """The run `plain` and the tokens of its first step, whose last update is off-policy."""
+    frame = tokens_of(plain / "tokens" / "00001.npz", rule_from(SPECS["gppo"]), plain / "model")
+    return plain, frame
+
+
+def test_the_steps_with_samples_have_their_tokens(plain):
+    assert sorted(path.name for path in (plain / "tokens").iterdir()) == [
+        f"0000{step}.npz" for step in (1, 2, 3)
+    ]
+
+
+def test_eq_14_by_hand(finished):
+    """Of a step with one update the metrics are those of its tokens."""
+    path = finished(alpha=0.5)
+    frame = tokens_of(path / "tokens" / "00001.npz", rule_from(SPECS["gppo"]), path / "model")
+    (line,) = lines(path)
+    assert len(frame) == line["train/num_tokens"]
+    policy = -(frame["weight"] * frame["F"] * frame["A"] * frame["correction"]).sum()
+    lm = -(frame["lm_weight"] * frame["logp"]).sum()
+    assert policy == pytest.approx(line["train/policy_loss"], abs=1e-5)
+    assert lm == pytest.approx(line["train/lm_loss"], rel=1e-5)
+    assert frame["weight"].sum() == pytest.approx(1, abs=1e-5)
+    assert frame["entropy"].mean() == pytest.approx(line["train/entropy"], rel=1e-5)
+    assert frame["is_correct"].sum() == line["train/positive_tokens"]
+
+
+def test_ratios_corners_and_f_by_hand(kept):
+    _, frame = kept
+    assert np.allclose(frame["ratio"], np.exp(frame["logp"] - frame["logp_old"]))
+    low, high = frame["ratio"] < 0.8, frame["ratio"] > 1.28
+    expected = np.where(
+        low & (frame["A"] < 0), 0.8, np.where(high & (frame["A"] > 0), 1.28, frame["ratio"])
+    )
+    assert np.allclose(frame["F"], expected)
+    assert set(frame["corner"]) <= {"", *CORNERS} and (frame["corner"] == "")[~low & ~high].all()
+    assert ((frame["corner"] == "low_negative") == (low & (frame["A"] < 0))).all()
+
+
+def test_the_text_is_that_of_the_responses_and_is_escaped(kept):
+    path, frame = kept
+    texts = frame.groupby(["problem", "response"], sort=False)["text"].sum()
+    known = {(s["problem"], s["response"]): s["text"] for s in lines(path, "samples.jsonl")}
+    both = [key for key in texts.index if key in known]
+    assert both and any(known[key].strip() in texts[key] for key in both)
+    page = coloured(frame.assign(text="<b>"), rows=2)
+    assert "<b>" not in page and "&lt;b&gt;" in page and page.count("<pre") == 2
+
+
+def test_a_large_update_keeps_its_first_rows(kept, plain, tmp_path, monkeypatch):
+    _, frame = kept
+    groups = frame.groupby(["problem", "response"], sort=False).size()
+    monkeypatch.setattr(token_record, "MAX_TOKENS", int(groups.iloc[:2].sum()))
+    assert groups.iloc[:3].sum() > token_record.MAX_TOKENS
