@@ -59,6 +59,7 @@ MISTAKES = {
     "bool for number": ({"alpha": False}, "alpha must be a number, got False"),
     "YAML's 1e-4": ({"learning_rates": ["1e-4"]}, "it is a text, write 0.0001 without quotes"),
     "YAML's 1e-6": ({"learning_rates": ["1e-6"]}, "it is a text, write 1.0e-06 without quotes"),
+    "one rule's factor": ({"beta_low": 0}, "'beta_low': write rules=[{name: gppo, beta_low: 0}]"),
     "an option": ({"dual_clip": 10.0}, "'dual_clip': write it as options={dual_clip: ...}"),
     "word for number": ({"alpha": "none"}, "alpha must be a number, got 'none'"),
     "nan": ({"alpha": float("nan")}, "alpha must be a finite number"),

@@ -44,7 +44,7 @@ def parameter(default=MISSING, *, help: str, **limits):
     and `place` (the paper's value and where it says so), `keyed` (False: the value cannot change a
     result, so it is no part of a cache key), `asset` ("model": the value names one, None names
     none), `check` (of an object, for which no other limit holds: a function that gives it or raises
-    ParameterError).
+    ParameterError), `written` (name -> how to write what people take for a parameter of that name).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -138,6 +138,8 @@ def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
     """What to write in the place of a name that is no parameter: a field of an option stands inside
     of it."""
     for field in fields.values():
+        if how := field.metadata.get("written", {}).get(name):
+            return f"write {how}"
         record = field.metadata.get("record")
         if record and name in {each.name for each in dataclasses.fields(record)}:
             return f"write it as {field.name}={{{name}: ...}}"
