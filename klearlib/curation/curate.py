@@ -50,7 +50,6 @@ def curate(
     need_gold: bool,
     min_tests: int,
     merge_responses: str,
-    workers: int,
 ) -> None:
     """Stage ``curate``: adapters, exact deduplication, overlap with benchmarks, number of tests.
 
@@ -85,7 +84,6 @@ def curate(
         merge_responses: whose duplicates give their responses to the problem that is kept:
             ``source``, rows of its source; ``all``; ``none``. A response that it has already,
             character by character, is not taken again.
-        workers: processes for the overlap. The result is the same for any number.
 
     Raises:
         Stopped: a stop was asked for.
@@ -126,7 +124,7 @@ def curate(
         for done, reader in enumerate(readers.values()):
             rows, copies = tee(reader.account())
             prompts = ("" if isinstance(row, Reject) else row.problem.prompt for row in copies)
-            removals = index.stream(prompts, workers=workers)
+            removals = index.stream(prompts)
             # Removals first: they draw the rows that the other copy then gives again.
             for number, (removal, row) in enumerate(zip(removals, rows, strict=False)):
                 kept.take(number, row, removal)

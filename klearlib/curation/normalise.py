@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from klearlib.errors import KlearError
@@ -199,16 +199,11 @@ def deduplicate(prompts: Iterable[str]) -> list[int]:
     return [*seen.values()]
 
 
-def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:
-    """The texts one by one. KlearError where `texts` is a single text or no list, at once, and for
-    one that is no text, when its turn comes."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        kind = type(texts).__name__
-        raise KlearError(f"{name} must be a list of texts, got {kind}: put it into a list")
-    return map(_text, texts)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise KlearError(f"a prompt must be a text, got {type(value).__name__}")
-    return value
+def texts_of(texts: Iterable[str], name: str) -> Iterator[str]:
+    """The texts one by one; KlearError for a single text, and for an item that is no text."""
+    if isinstance(texts, str):
+        raise KlearError(f"{name} must be a list of texts, got str: put it into a list")
+    for text in texts:
+        if not isinstance(text, str):
+            raise KlearError(f"each of {name} must be a text, got {type(text).__name__}")
+        yield text

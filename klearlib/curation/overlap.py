@@ -8,15 +8,10 @@ equal to a benchmark item, which finds those of fewer than n words too; in these
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import chain, islice
-from threading import Thread
+from itertools import chain
 
 import numpy as np
 
@@ -27,7 +22,6 @@ from klearlib.errors import KlearError
 __all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate", "known_templates"]
 
 MODES = ("words", "whitespace")
-_BATCH = 2048  # prompts that a process gets at a time
 
 INSTRUCTIONS = (
     r"Please reason step by step, and put your final answer within \boxed{}.",
@@ -170,34 +164,13 @@ class OverlapIndex:
             for i in range(n - size + 1)
         }
 
-    def removals(self, prompts: Iterable[str], *, workers: int = 1) -> list[Removal | None]:
+    def removals(self, prompts: Iterable[str]) -> list[Removal | None]:
         """For each prompt why it is removed, None where it is kept. See `stream`."""
-        return list(self.stream(prompts, workers=workers))
+        return list(self.stream(prompts))
 
-    def stream(self, prompts: Iterable[str], *, workers: int = 1) -> Iterator[Removal | None]:
-        """The same, one at a time and in order, for prompts that need not fit into memory.
-
-        workers: processes; 1 is this one. Others are started for this call, each with a copy of the
-        index, and end with it, so give them many prompts; a script needs the usual guard
-        ``if __name__ == "__main__"``. The removals are the same for any number.
-        """
-        texts = texts_of(prompts, "prompts")
-        if workers == 1:
-            return (self._removal(prompt) for prompt in texts)
-        return self._by_processes(iter(texts), workers)
-
-    def _by_processes(self, texts: Iterator[str], workers: int) -> Iterator[Removal | None]:
-        how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _search_by}
-        try:
-            with ProcessPoolExecutor(workers, initargs=(self,), **how) as pool:
-                while some := list(islice(texts, workers * _BATCH)):
-                    batches = (some[i : i + _BATCH] for i in range(0, len(some), _BATCH))
-                    yield from chain.from_iterable(pool.map(_searched, batches))
-        except BrokenProcessPool as error:
-            raise KlearError(
-                "a process that searches for overlap was killed: if memory was short, take fewer "
-                "workers"
-            ) from error
+    def stream(self, prompts: Iterable[str]) -> Iterator[Removal | None]:
+        """The same, one at a time and in order, for prompts that need not fit into memory."""
+        return map(self._removal, texts_of(prompts, "prompts"))
 
     def _words(self, text: str) -> list[str]:
         return words(printed(text)) if self._mode == "words" else text.lower().split()
@@ -246,7 +219,7 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
 
     A prompt that is equal to a benchmark text, word by word and however short, counts too; of fewer
     than n words its signs must be equal as well. `OverlapIndex` says with which item, and takes
-    streams and several cores.
+    streams.
 
     Args:
         prompts: N texts.
@@ -271,19 +244,3 @@ def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:
     longest_first = sorted(templates, key=lambda words: (-len(words), words))
     alternatives = "|".join(between.join(map(re.escape, words)) for words in longest_first)
     return re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
-
-
-def _search_by(index: OverlapIndex) -> None:
-    """Make this process search by `index`, until its parent ends."""
-    global _index
-    _index = index
-
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    Thread(target=end_with_parent, daemon=True).start()
-
-
-def _searched(prompts: list[str]) -> list[Removal | None]:
-    return _index.removals(prompts)
