@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from klearlib.data.rows import UnusableRow, json_text, parsed
+from klearlib.data.rows import UnusableRow, parsed
 from klearlib.records import TestCase
 
 _STDIN_WORDS = {"stdin", "stdin_stdout", "standard_input"}
@@ -113,7 +114,7 @@ def call_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
             message = f"{column} holds a mapping with integer keys as an argument"
             raise UnusableRow("integer_keys", message)
     return tuple(
-        TestCase(call=json_text(call), expected=json_text(result))
+        TestCase(call=json.dumps(call), expected=json.dumps(result))
         for call, result in zip(calls, results, strict=True)
     )
 
@@ -149,7 +150,7 @@ def _lines(value: object, column: str) -> str:
     if not all(isinstance(v, str | int | float) for v in values):
         message = f"{column} must hold texts or lists of lines, got {type(value).__name__}"
         raise UnusableRow("unknown_format", message)
-    texts = (str(v) if isinstance(v, str | bool) else json_text(v) for v in values)
+    texts = (str(v) if isinstance(v, str | bool) else json.dumps(v) for v in values)
     return "\n".join(texts)
 
 
@@ -232,34 +233,21 @@ def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
     """One test for each ``test_*`` function of a file that imports from ``solution``. Raises
     UnusableRow: ``needs_pytest`` for what only pytest can run: fixtures, parameters, decorators,
     classes, async functions, ``import pytest``."""
-    tree = _tree(source, column)
-    imports = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == "solution" and not node.level
-    ]
-    kept = [node for node in tree.body if node not in imports]
-    tests = [
-        node
-        for node in kept
-        if isinstance(node, _DEFINITIONS) and node.name.lower().startswith("test")
-    ]
-    modules = {
-        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(ast.Module(body=kept, type_ignores=[]))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    plain = (
+    body = _tree(source, column).body
+    imports = [n for n in body if isinstance(n, ast.ImportFrom) and n.module == "solution"]
+    kept = ast.Module([node for node in body if node not in imports], type_ignores=[])
+    tests = [n for n in kept.body if isinstance(n, _DEFINITIONS) and n.name.lower()[:4] == "test"]
+    text = ast.unparse(kept)
+    is_plain = all(
         isinstance(test, ast.FunctionDef) and not test.decorator_list and not ast.unparse(test.args)
         for test in tests
     )
-    if {"pytest", "solution"} & modules or not all(plain):
+    if not is_plain or re.search(r"^\s*(?:import|from) (?:pytest|solution)\b", text, re.MULTILINE):
         message = f"{column} needs pytest itself: fixtures, parameters, classes or imports"
         raise UnusableRow("needs_pytest", message)
     aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
     renamed = [f"{a.asname} = {a.name}" for a in aliases if a.asname]
-    text = "\n".join([*renamed, ast.unparse(ast.Module(body=kept, type_ignores=[]))])
+    text = "\n".join([*renamed, text])
     return assert_tests(
         [f"{text}\n{test.name}()" for test in tests],
         column,

@@ -10,10 +10,8 @@ import math
 import numbers
 import pickle
 import re
-import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from types import UnionType
 
@@ -31,8 +29,6 @@ REASONS = tuple(_REASONS.split())
 
 _VERBS = {"is", "are", "was", "were", "has", "have", "had", "exist", "exists", "does", "do", "can"}
 _VERBS |= {"cannot", "must", "will", "hold", "holds", "equals", "if"}
-MAX_INTEGER_DIGITS = 100_000
-"""APPS has integers beyond Python's limit."""
 
 
 class UnusableRow(KlearError):
@@ -118,7 +114,7 @@ class Row:
         `also`."""
         self.hash_id(question)
         cases = json_or_none(value, column)
-        self.hash_id(question, json_text(cases), *filter(None, also))
+        self.hash_id(question, json.dumps(cases), *filter(None, also))
         return cases
 
     def hash_id(self, *parts: str) -> None:
@@ -193,8 +189,7 @@ def parsed(value: object, column: str) -> object:
     if not isinstance(value, str | bytes):
         return value
     try:
-        with _long_integers():
-            return json.loads(value)
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
 
@@ -204,22 +199,6 @@ def json_or_none(value: object, column: str) -> object:
     if isinstance(value, str) and not value.strip():
         return None
     return parsed(value, column)
-
-
-def json_text(value: object) -> str:
-    """The JSON text of a value that `parsed` gave."""
-    with _long_integers():
-        return json.dumps(value)
-
-
-@contextmanager
-def _long_integers() -> Iterator[None]:
-    before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
-    try:
-        yield
-    finally:
-        sys.set_int_max_str_digits(before)
 
 
 class _TextUnpickler(pickle.Unpickler):

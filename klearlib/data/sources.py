@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -73,13 +73,13 @@ def read_source(
         tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
-    elif isinstance(location, Sequence):
-        if split or config:
-            raise KlearError("split and config choose files: leave them out where rows are given")
-        tables = [Table.of(lambda: iter(location))]
-    else:
+    elif not isinstance(location, list):
         kind = type(location).__name__
         raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
+    elif split or config:
+        raise KlearError("split and config choose files: leave them out where rows are given")
+    else:
+        tables = [Table.of(lambda: iter(location))]
     for table in tables:
         if table.columns is not None:
             source.check_columns(table.columns)

@@ -57,10 +57,6 @@ def truth(value) -> dict:
     return {"reward_model": {"ground_truth": text, "style": "rule"}}
 
 
-def difficulty(count) -> dict:
-    return {"extra_info": {"model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": count}}}
-
-
 def write(rows, path):
     """The rows in the format that the path's suffix says."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,14 +156,9 @@ REJECTS = [
     ("skywork_or1_math", truth("[true]"), "unknown_format"),
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
     ("skywork_or1_math", truth('["\\ud800"]'), "unknown_format"),
-    ("skywork_or1_math", truth(f"[{DIGITS}]"), "unknown_format"),
-    ("skywork_or1_math", {"reward_model": {}}, "unknown_format"),
+    ("skywork_or1_math", truth(f"[{DIGITS}]"), "bad_json"),
+    ("skywork_or1_math", {"reward_model": {}}, "no_answer"),
     ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
-    *(
-        (f"skywork_or1_{kind}", difficulty(count), "unknown_format")
-        for kind in ("math", "code")
-        for count in (True, -1, 17, 10**18, 0.5, "3", None)
-    ),
     ("klear_math", {"prompt": messages("x", "assistant")}, "unknown_format"),
     ("gsm8k", {"answer": "4"}, "no_answer"),
     ("gsm8k", {"answer": "4 ####"}, "no_answer"),
@@ -423,10 +414,7 @@ def test_the_names_of_the_hub_are_known_and_every_data_set_has_a_row_here():
         ("taco", [], {}, "holds no rows"),
         ("taco", [ROWS["taco"]], {"split": "test"}, "leave them out where rows are given"),
         ("taco", [ROWS["taco"]], {"config": "EASY"}, "leave them out where rows are given"),
-        ("taco", ROWS["taco"], {}, "got dict: make it a list"),
         ("taco", pd.DataFrame([ROWS["taco"]]), {}, "got DataFrame: make it a list"),
-        ("taco", iter([ROWS["taco"]]), {}, "got list_iterator: make it a list"),
-        ("taco", datasets.Dataset.from_list([ROWS["taco"]]), {}, "got Dataset: make it a list"),
         ("taco", "none", {}, "no file or folder"),
     ],
 )
