@@ -110,7 +110,7 @@ def stream(num_prompts: int, num_items: int) -> Iterator[dict]:
         }
 
     def search() -> int:
-        return sum(removal is not None for removal in index.stream(prompts()))
+        return sum(index.removal(prompt) is not None for prompt in prompts())
 
     def keep() -> int:
         return len(deduplicate(prompts()))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import blake2b, sha256
-from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
 from klearlib.data.tables import Sample, SampleWriter
-from klearlib.errors import KlearError, MissingAsset, Stopped
+from klearlib.errors import KlearError, Stopped
 from klearlib.records import SourceRow
 from klearlib.run.files import sha256_file, write_json
 
@@ -89,17 +88,8 @@ def curate(
         Stopped: a stop was asked for.
         KlearError: a source or benchmark that comes twice or cannot be read, no problem left.
     """
-    parameters = {
-        "sources": sources,
-        "benchmarks": benchmarks,
-        "ngram_words": ngram_words,
-        "ngram_mode": ngram_mode,
-        "templates": templates,
-        "stop_more_than": stop_more_than,
-        "need_gold": need_gold,
-        "min_tests": min_tests,
-        "merge_responses": merge_responses,
-    }
+    given = dict(locals())
+    parameters = {name: given[name] for name in given if name not in ("folder", "inputs")}
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -120,14 +110,10 @@ def curate(
             )
             for name in FILES
         }
-        kept = _Pass(files, need_gold, min_tests, merge_responses)
+        kept = _Pass(files, index, need_gold, min_tests, merge_responses)
         for done, reader in enumerate(readers.values()):
-            rows, copies = tee(reader.account())
-            prompts = ("" if isinstance(row, Reject) else row.problem.prompt for row in copies)
-            removals = index.stream(prompts)
-            # Removals first: they draw the rows that the other copy then gives again.
-            for number, (removal, row) in enumerate(zip(removals, rows, strict=False)):
-                kept.take(number, row, removal)
+            for number, row in enumerate(reader.account()):
+                kept.take(number, row)
                 if number % _LOOK_EVERY == 0:
                     folder.progress(done, len(readers), f"{reader.name}: {number} rows")
                     if folder.stop_requested:
@@ -154,9 +140,14 @@ class _Pass:
     """What one pass over the sources has seen, written and counted."""
 
     def __init__(
-        self, files: dict[str, LineWriter], need_gold: bool, min_tests: int, merge_responses: str
+        self,
+        files: dict[str, LineWriter],
+        index: OverlapIndex,
+        need_gold: bool,
+        min_tests: int,
+        merge_responses: str,
     ):
-        self._files = files
+        self._files, self._index = files, index
         self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
         self._kept: dict[bytes, tuple[str, str]] = {}  # duplicate digest -> id and source
         self._seen: set[bytes] = set()  # hashes of the responses
@@ -165,13 +156,13 @@ class _Pass:
         self._removed: dict[str, Counter] = {}  # of each benchmark
         self._licences: dict[str, Counter] = {}  # of each source's kept rows
 
-    def take(self, number: int, row: SourceRow | Reject, removal: Removal | None) -> None:
+    def take(self, number: int, row: SourceRow | Reject) -> None:
         """Keep or reject the row of this number in its source."""
         if isinstance(row, Reject):
             self._reject("adapter", row)
             return
         problem, source = row.problem, row.problem.source
-        key = duplicate_digest(problem.prompt)
+        key, removal = duplicate_digest(problem.prompt), self._index.removal(problem.prompt)
         fault = self._fault(row, key, removal)
         if fault is None:
             self._fates[source, "", ""] += 1
@@ -263,14 +254,11 @@ class _Pass:
 
 
 def _sha256_location(place: Path | None) -> str | None:
-    """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub.
-    MissingAsset where nothing is there."""
+    """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub."""
     if place is None:
         return None
     if place.is_file():
         return sha256_file(place)
-    if not place.is_dir():
-        raise MissingAsset(f"no file or folder at {place}: correct the location")
     files = sorted(file for file in place.rglob("*") if file.is_file())
     lines = [f"{file.relative_to(place).as_posix()} {sha256_file(file)}\n" for file in files]
     return sha256("".join(lines).encode()).hexdigest()
@@ -298,6 +286,4 @@ def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
     place = item.get("location")
     if "input" not in item:
         return None if place is None else Path(place).expanduser()
-    if item["input"] not in inputs:
-        raise KlearError(f"{item['name']}: no input {item['input']!r}; inputs: {', '.join(inputs)}")
     return inputs[item["input"]] / (place or "")

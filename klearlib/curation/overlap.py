@@ -165,12 +165,18 @@ class OverlapIndex:
         }
 
     def removals(self, prompts: Iterable[str]) -> list[Removal | None]:
-        """For each prompt why it is removed, None where it is kept. See `stream`."""
-        return list(self.stream(prompts))
+        """For each prompt why it is removed, None where it is kept."""
+        return [*map(self.removal, texts_of(prompts, "prompts"))]
 
-    def stream(self, prompts: Iterable[str]) -> Iterator[Removal | None]:
-        """The same, one at a time and in order, for prompts that need not fit into memory."""
-        return map(self._removal, texts_of(prompts, "prompts"))
+    def removal(self, prompt: str) -> Removal | None:
+        """Why this prompt is removed, None where it is kept."""
+        parts = self._parts(prompt)
+        shared = chain.from_iterable(map(self._shared_with, parts))
+        ngram = min(shared, key=lambda ngram: self._ngrams[ngram][1], default=None)
+        if ngram is not None:
+            first, count = self._ngrams[ngram]
+            return Removal(*self._items[first], ngram, count, count > 1)
+        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
 
     def _words(self, text: str) -> list[str]:
         return words(printed(text)) if self._mode == "words" else text.lower().split()
@@ -204,22 +210,12 @@ class OverlapIndex:
                 yield ngram
             place += 1
 
-    def _removal(self, prompt: str) -> Removal | None:
-        parts = self._parts(prompt)
-        shared = chain.from_iterable(map(self._shared_with, parts))
-        ngram = min(shared, key=lambda ngram: self._ngrams[ngram][1], default=None)
-        if ngram is not None:
-            first, count = self._ngrams[ngram]
-            return Removal(*self._items[first], ngram, count, count > 1)
-        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
-
 
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
     """Whether each prompt shares an n-gram of words with any of the benchmark texts.
 
     A prompt that is equal to a benchmark text, word by word and however short, counts too; of fewer
-    than n words its signs must be equal as well. `OverlapIndex` says with which item, and takes
-    streams.
+    than n words its signs must be equal as well. `OverlapIndex` says with which item.
 
     Args:
         prompts: N texts.
@@ -237,7 +233,7 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
     """
     items = [(str(number), text) for number, text in enumerate(texts_of(benchmarks, "benchmarks"))]
     index = OverlapIndex({"benchmarks": items} if items else {}, n=n)
-    return np.array([removal is not None for removal in index.stream(prompts)], dtype=bool)
+    return np.array([removal is not None for removal in index.removals(prompts)], dtype=bool)
 
 
 def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:

@@ -80,10 +80,8 @@ def difficulties(
     below even if every response that could not be judged were right; between the two it is
     ``unknown``. The paper has its problems annotated by a model and prints no threshold.
 
-    Raises KlearError for a problem without a pass rate, or another `easy_from`.
+    Raises KlearError for a problem without a pass rate.
     """
-    if not 0 < easy_from <= 1:
-        raise KlearError(f"easy_from must be above 0 and at most 1, got {easy_from!r}")
     maybe = {False: HARD, True: UNKNOWN}
     return [
         EASY if rate.pass_rate >= easy_from else maybe[rate.highest_pass_rate >= easy_from]
@@ -116,10 +114,8 @@ def rejected_by_pass_rate(
     kept if the responses that could not be judged were right is dropped as `TOO_FEW_JUDGED`: the
     judge's failures are not its fault.
 
-    Raises KlearError for a problem without a pass rate, or a `threshold` outside of 0 to 1.
+    Raises KlearError for a problem without a pass rate.
     """
-    if not 0 <= threshold <= 1:
-        raise KlearError(f"threshold must be from 0 to 1, got {threshold!r}")
 
     def keeps(rate: float) -> bool:
         return rate > threshold or (keep_equal and rate == threshold)

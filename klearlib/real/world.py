@@ -215,7 +215,7 @@ def near_held_out(
         mode=ngram_mode,
         stop_more_than=1,
     )
-    return (removal is not None for removal in index.stream(prompts))
+    return (index.removal(prompt) is not None for prompt in prompts)
 
 
 def _fault(problem: Problem, domain: str) -> str:

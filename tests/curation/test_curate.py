@@ -316,7 +316,6 @@ def test_a_stop_is_obeyed(mixed):
     "changes, message",
     [
         ({"sources": []}, "no problem is left"),
-        ({"sources": [MATHS_SOURCE | {"input": "other"}]}, "no input 'other'; inputs: raw"),
         ({"sources": [MATHS_SOURCE | {"input": "raw"}] * 2}, "'acereason_math' comes twice"),
         ({"benchmarks": [{"name": "mine"}]}, "benchmark 'mine' needs a location"),
     ],

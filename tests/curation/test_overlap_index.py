@@ -117,10 +117,3 @@ def test_mode_whitespace_keeps_instructions_and_glued_signs():
     index = OverlapIndex({"b": [("1", f"What is it? {tail}")]}, mode="whitespace")
     found = index.removals([f"Who is he? {tail}", tail.replace(",", " ,")])
     assert found[0].ngram == "please reason step by step, and put your final" and found[1] is None
-
-
-def test_a_stream_is_read_as_it_is_needed():
-    read = iter(range(100))
-    stream = OverlapIndex(ITEMS).stream(f"text {number}" for number in read)
-    assert [next(stream) for _ in range(10)] == [None] * 10
-    assert next(read) == 10
