@@ -254,7 +254,7 @@ class _Pass:
 
 
 def _sha256_location(place: Path | None) -> str | None:
-    """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub."""
+    """The sha256 of a file, or of names and digests of a folder's files; None for the hub."""
     if place is None:
         return None
     if place.is_file():

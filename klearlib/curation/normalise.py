@@ -47,10 +47,6 @@ _SAME = {
     "≤": "<= ⩽ ≦ le leq leqslant",
     "≥": ">= ⩾ ≧ ge geq geqslant",
     "≠": "!= ne neq",
-    "→": "-> to rightarrow",
-    "≈": "approx",
-    "≡": "equiv",
-    "±": "pm",
     "|": "∣ mid vert lvert rvert",
     "^": "**",
     " sqrt ": "√",
@@ -108,19 +104,17 @@ def printed(text: str) -> str:
 
 
 def with_shifts_marked(text: str) -> str:
-    """`text` with raised and lowered characters written as in LaTeX, with braces where their end
-    would otherwise be unclear.
+    """`text` with raised and lowered characters written as in LaTeX, several of them in braces.
 
     >>> with_shifts_marked("3\u00b2 and x\u2081\u2082y")
     '3^\u00b2 and x_{\u2081\u2082}y'
     """
+    return text if text.isascii() else _SHIFTED.sub(_marked, text)
 
-    def marked(match: re.Match) -> str:
-        body, behind = match[0], match.string[match.end() : match.end() + 1]
-        is_plain = body.isalnum() and not behind.isalnum()
-        return ("^" if match[1] else "_") + (body if is_plain else f"{{{body}}}")
 
-    return text if text.isascii() else _SHIFTED.sub(marked, text)
+def _marked(match: re.Match) -> str:
+    body = match[0] if len(match[0]) == 1 else f"{{{match[0]}}}"
+    return ("^" if match[1] else "_") + body
 
 
 def signed(text: str) -> str:

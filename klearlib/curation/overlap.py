@@ -21,7 +21,6 @@ from klearlib.errors import KlearError
 
 __all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate", "known_templates"]
 
-MODES = ("words", "whitespace")
 
 INSTRUCTIONS = (
     r"Please reason step by step, and put your final answer within \boxed{}.",
@@ -114,8 +113,6 @@ class OverlapIndex:
     ) -> None:
         if type(n) is not int or n < 1:
             raise KlearError(f"n must be a whole number from 1, got {n!r}")
-        if mode not in MODES:
-            raise KlearError(f"mode must be {' or '.join(MODES)}, got {mode!r}")
         self._n, self._mode = n, mode
         templates = (
             known_templates(mode) if templates is None else [*texts_of(templates, "templates")]

@@ -79,12 +79,10 @@ class SampleWriter(LineWriter):
         if len(self._samples) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
             self._flush()
 
-    def _close(self, *, is_whole: bool) -> None:
-        try:
-            if is_whole and self._samples:
+    def _close(self) -> None:
+        with self._writer:  # closed in any case: it would write when it is collected
+            if self._samples:
                 self._flush()
-        finally:
-            self._writer.close()  # it would write into the closed file when it is collected
 
     def _flush(self) -> None:
         with one_line_failures(self.path):

@@ -197,7 +197,6 @@ def test_aime_in_new_wrapping_is_found_and_gsm8k_is_clean():
         (lambda: contaminated([None], [ITEM]), "prompts .* NoneType"),
         (lambda: contaminated([ITEM], [None]), "must be a text"),
         *((lambda n=n: contaminated([ITEM], [ITEM], n=n), "n must") for n in (0, -1, 2.0, True)),
-        (lambda: OverlapIndex({}, mode="chars"), "mode .*words or whitespace"),
         (lambda: OverlapIndex({}, templates="Be brief."), "templates"),
         (lambda: OverlapIndex({"aime": []}), "'aime' has no items"),
     ],
