@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import numbers
 import pickle
 import re
 import zlib
@@ -128,13 +127,12 @@ class Row:
         value = self.value(column)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str) or not value.strip():
+        text = str(value).strip() if type(value) in (int, str) else ""
+        if not text:
             message = f"{column} must be an id, a text or a whole number, got {value!r}"
             raise UnusableRow("unknown_format", message)
-        self.id = f"{self.name}-{value.strip()}"
-        return value.strip()
+        self.id = f"{self.name}-{text}"
+        return text
 
 
 def is_null(value: object) -> bool:
@@ -144,9 +142,8 @@ def is_null(value: object) -> bool:
 
 def whole_number(value: object) -> int:
     """A number as int; 0 for null, NaN and what is no number."""
-    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     is_finite = isinstance(value, float) and math.isfinite(value)
-    return int(value) if is_whole or is_finite else 0
+    return int(value) if type(value) is int or is_finite else 0
 
 
 def gold_text(value: object, column: str) -> str:
@@ -159,12 +156,10 @@ def gold_text(value: object, column: str) -> str:
         raise UnusableRow("no_answer", f"{column} is null or empty")
     if isinstance(value, str):
         return value.replace("\r\n", "\n").strip()
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):
+    if type(value) not in (int, float) or math.isinf(value):
         message = f"{column} must be text or a finite number, got {value!r}"
         raise UnusableRow("unknown_format", message)
-    if isinstance(value, numbers.Integral):
-        return str(value)
-    return format(Decimal(str(value)).normalize(), "f")
+    return str(value) if type(value) is int else format(Decimal(str(value)).normalize(), "f")
 
 
 def is_sentence(answer: str) -> bool:

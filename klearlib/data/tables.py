@@ -93,16 +93,11 @@ class SampleWriter(LineWriter):
 def read_rows(path: Path | str, *, columns: list[str] | None = None) -> Iterator[dict]:
     """The rows of a parquet table in order, one row group in memory at a time; `columns` are those
     that are read from the disk, None for all. MissingAsset where there is no such file."""
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise MissingAsset(f"no table at {path}; run the stage that makes it, or correct the path")
-
-    def rows() -> Iterator[dict]:
-        with pq.ParquetFile(path) as table:
-            for group in range(table.num_row_groups):
-                yield from table.read_row_group(group, columns=columns).to_pylist()
-
-    return rows()
+    with pq.ParquetFile(path) as table:
+        for group in range(table.num_row_groups):
+            yield from table.read_row_group(group, columns=columns).to_pylist()
 
 
 def write_samples(samples: Iterable[Sample], path: Path | str) -> int:

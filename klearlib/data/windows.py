@@ -31,9 +31,6 @@ def in_window(day: str, start: str, end: str) -> bool:
 
 def _moment(text: str) -> datetime:
     try:
-        # Python also reads 20250201 and weeks; in a column of dates these are mistakes.
-        if text[4:5] != "-" or text[7:8] != "-":
-            raise ValueError(text)
         return datetime.fromisoformat(text).replace(tzinfo=None)
     except (TypeError, ValueError):
         raise KlearError(f"{text!r} is not a date: write it as 2025-02-01") from None

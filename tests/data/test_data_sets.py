@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import datasets
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -287,7 +286,7 @@ def test_the_optional_solution_of_deepscaler_spoils_no_gold():
 
 @pytest.mark.parametrize(("name", "column"), IDS.items())
 def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
-    values = (11, 11.0, "11", " 11", np.int64(11))
+    values = (11, 11.0, "11", " 11")
     ids = {given_by(name, {column: value}).problem.id for value in values}
     assert len(ids) == 1 and ids.pop().endswith("11")
     reader = read_source(name, [ROWS[name], None, ROWS[name]])
@@ -325,14 +324,14 @@ def test_an_id_that_is_null_gives_way_to_a_hash(name):
 
 
 def test_golds_and_whole_numbers_of_any_kind():
-    given = {"4 ": "4", 4: "4", 73.0: "73", 0.5: "0.5", np.int64(4): "4", "a\r\nb": "a\nb"}
+    given = {"4 ": "4", 4: "4", 73.0: "73", 0.5: "0.5", 10**6: "1000000", "a\r\nb": "a\nb"}
     for value, text in given.items():
         assert gold_text(value, "answer") == text
     for value in (True, float("inf"), -float("inf"), [4], {}, b"4"):
         with pytest.raises(UnusableRow) as error:
             gold_text(value, "answer")
         assert error.value.reason == "unknown_format"
-    assert whole_number(np.int64(7)) == 7 and whole_number(10**400) == 10**400
+    assert whole_number(7.0) == 7 and whole_number(10**400) == 10**400
     assert [whole_number(v) for v in (True, float("inf"), "7", None)] == [0] * 4
     with pytest.raises(AssertionError):
         UnusableRow("no_such_reason", "")
