@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.funnel import funnel
 from klearlib.curation.normalise import duplicate_digest
-from klearlib.curation.overlap import OverlapIndex, Removal, known_templates
+from klearlib.curation.overlap import OverlapIndex, known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import iter_problems
@@ -163,41 +163,32 @@ class _Pass:
             return
         problem, source = row.problem, row.problem.source
         key, removal = duplicate_digest(problem.prompt), self._index.removal(problem.prompt)
-        fault = self._fault(row, key, removal)
-        if fault is None:
+        num_tests, first_id, fate = len(problem.tests), "", "num_rejected"
+        if removal is not None:
+            counts = self._removed.setdefault(removal.benchmark, Counter())
+            counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
+            place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
+            self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
+            stage = reason = "overlap"
+            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
+        elif key in self._kept:
+            first_id, first_source = self._kept[key]
+            if self._merges == "all" or (self._merges == "source" and first_source == source):
+                fate = "num_merged"
+            stage, reason, detail = "duplicates", "duplicate", f"of {first_id}"
+        elif self._need_gold and not num_tests and problem.answer is None:
+            stage, reason, detail = "gold", "no_gold", "neither an answer nor tests"
+        elif 0 < num_tests < self._min_tests:
+            stage, reason, detail = "tests", "few_tests", f"{num_tests} tests"
+        else:
             self._fates[source, "", ""] += 1
             self._kept[key] = (problem.id, source)
             self._licences.setdefault(source, Counter())[row.licence] += 1
             self._files[PROBLEMS].add(asdict(problem))
             self._add_responses(row, problem.id, "num_kept")
             return
-        stage, reason, detail = fault
-        if removal is not None:
-            counts = self._removed.setdefault(removal.benchmark, Counter())
-            counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
-            place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
-            self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
-        first_id, first_source = self._kept.get(key, ("", ""))
-        merges = self._merges == "all" or (self._merges == "source" and first_source == source)
-        is_merged = stage == "duplicates" and merges
-        self._add_responses(row, first_id, "num_merged" if is_merged else "num_rejected")
+        self._add_responses(row, first_id, fate)
         self._reject(stage, Reject(source, number, problem.id, reason, detail))
-
-    def _fault(
-        self, row: SourceRow, key: bytes, removal: Removal | None
-    ) -> tuple[str, str, str] | None:
-        """The stage that takes a row away, its reason and one line of detail."""
-        num_tests = len(row.problem.tests)
-        if removal is not None:
-            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
-            return "overlap", "overlap", detail
-        if key in self._kept:
-            return "duplicates", "duplicate", f"of {self._kept[key][0]}"
-        if self._need_gold and not num_tests and row.problem.answer is None:
-            return "gold", "no_gold", "neither an answer nor tests"
-        if 0 < num_tests < self._min_tests:
-            return "tests", "few_tests", f"{num_tests} tests"
-        return None
 
     def _reject(self, stage: str, reject: Reject) -> None:
         self._fates[reject.source, stage, reject.reason] += 1

@@ -45,8 +45,13 @@ def paired_tests(cases: object, column: str) -> tuple[Tests, str | None]:
     stdin, see `stdin_tests`. A bare text in the place of a list is one test.
     """
     inputs, outputs = (_as_list(cases[k], f"{column}.{k}") for k in ("inputs", "outputs"))
+    if len(inputs) != len(outputs):
+        message = f"{column} holds {len(inputs)} inputs and {len(outputs)} outputs"
+        raise UnusableRow("uneven_tests", message)
+    if not inputs:
+        raise UnusableRow("no_tests", f"{column} holds no tests")
     name = cases.get("fn_name")
-    if name is None or name == "":
+    if not name:
         return stdin_tests(inputs, outputs, column), None
     return call_tests(inputs, outputs, column), entry_point(name)
 
@@ -80,7 +85,6 @@ def listed_tests(
 def stdin_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
     """Tests by stdin and stdout. A list in the place of a text is its lines, joined by newlines
     (the released code joins by ``", "``)."""
-    _check_lengths(inputs, outputs, column)
     return tuple(
         TestCase(stdin=_lines(i, column), expected=_lines(o, column))
         for i, o in zip(inputs, outputs, strict=True)
@@ -97,7 +101,6 @@ def call_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
     bare. Raises UnusableRow ``integer_keys`` where the first argument is a mapping all of whose
     keys are integers: JSON turned them into texts, and a call from JSON cannot turn them back.
     """
-    _check_lengths(inputs, outputs, column)
     if all(isinstance(i, str) for i in inputs):
         calls = [_arguments(i, column) for i in inputs]
         results = [parsed(o, f"{column} output") for o in outputs]
@@ -128,19 +131,10 @@ def entry_point(name: object) -> str:
 
 
 def _as_list(value: object, column: str) -> list:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list):
         raise UnusableRow("unknown_format", f"{column} must be a list, got {type(value).__name__}")
-    return value
-
-
-def _check_lengths(inputs: Sequence, outputs: Sequence, column: str) -> None:
-    if len(inputs) != len(outputs):
-        message = f"{column} holds {len(inputs)} inputs and {len(outputs)} outputs"
-        raise UnusableRow("uneven_tests", message)
-    if not inputs:
-        raise UnusableRow("no_tests", f"{column} holds no tests")
+    return values
 
 
 def _lines(value: object, column: str) -> str:
