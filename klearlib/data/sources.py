@@ -3,7 +3,6 @@ same schema, as problems and labelled responses with an account of every row."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from klearlib.data.declaration import Source
 from klearlib.data.files import Table, open_hub, open_location
 from klearlib.data.reader import SourceReader
 from klearlib.data.windows import in_window
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, did_you_mean
 
 SOURCES: dict[str, Source] = {
     source.name: source
@@ -95,19 +94,15 @@ def read_source(
 def source_named(name: str) -> Source:
     """The data set of a name, a hub id or its last part; KlearError with the names that look
     alike."""
-    wanted = name.lower()
-    spelled = re.sub(r"[-.]", "_", wanted)
+    spelled = re.sub(r"[-.]", "_", name.lower())
     found = [
         source
         for source in SOURCES.values()
-        if spelled == source.name
-        or wanted in (source.hub_id.lower(), source.hub_id.lower().partition("/")[2])
+        if spelled == source.name or re.fullmatch(f"(?:.*/)?{re.escape(name)}", source.hub_id, re.I)
     ]
     if len(found) > 1:
         names = " or ".join(source.name for source in found)
         raise KlearError(f"{name!r} is read in parts: name {names}")
-    if found:
-        return found[0]
-    close = difflib.get_close_matches(spelled, SOURCES, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"one of {', '.join(SOURCES)}"
-    raise KlearError(f"no data set {name!r}: {hint}")
+    if not found:
+        raise KlearError(f"no data set {name!r}: {did_you_mean(spelled, SOURCES)}")
+    return found[0]

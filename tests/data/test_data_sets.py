@@ -406,7 +406,7 @@ def test_the_names_of_the_hub_are_known_and_every_data_set_has_a_row_here():
 @pytest.mark.parametrize(
     ("name", "location", "options", "match"),
     [
-        ("openr1_mat", [], {}, "did you mean openr1_math"),
+        ("openr1_mat", [], {}, "did you mean 'openr1_math'"),
         ("Skywork-OR1-RL-Data", [], {}, "skywork_or1_math or skywork_or1_code"),
         ("taco", [], {"limit": 0}, "limit must be at least 1"),
         ("taco", [], {"window": ("a", "b")}, "taco takes no window"),
