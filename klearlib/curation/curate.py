@@ -264,10 +264,6 @@ def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> Iterator[tuple[s
     place = _location(item, inputs)
     if item["name"] in SIZES:
         problems = read_benchmark(item["name"], place).problems
-    elif place is None:
-        raise KlearError(
-            f"benchmark {item['name']!r} needs a location: only {', '.join(SIZES)} have one"
-        )
     else:
         problems = iter_problems(place)
     return ((problem.id, problem.prompt) for problem in problems)

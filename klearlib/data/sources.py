@@ -12,7 +12,6 @@ from klearlib.data import code, maths, reasoning
 from klearlib.data.declaration import Source
 from klearlib.data.files import Table, open_hub, open_location
 from klearlib.data.reader import SourceReader
-from klearlib.data.windows import in_window
 from klearlib.errors import KlearError, did_you_mean
 
 SOURCES: dict[str, Source] = {
@@ -62,8 +61,6 @@ def read_source(
     (['2'], 1)
     """
     source = source_named(name)
-    if limit is not None and limit < 1:
-        raise KlearError(f"limit must be at least 1, got {limit}")
     if source.split == source.config:  # as its configs have each one split of the same name
         split = config = split or config
     wanted = {"split": split or source.split, "config": config or source.config}
@@ -82,12 +79,7 @@ def read_source(
     for table in tables:
         if table.columns is not None:
             source.check_columns(table.columns)
-    read = source.read
-    if window is not None:
-        if source.name != "livecodebench":
-            raise KlearError(f"{source.name} takes no window: leave it out")
-        in_window(window[0], *window)  # an error of the call, and not of each row
-        read = partial(read, window=window)
+    read = source.read if window is None else partial(source.read, window=window)
     return SourceReader(source, tables, read, limit=limit, alias=alias)
 
 

@@ -317,7 +317,6 @@ def test_a_stop_is_obeyed(mixed):
     [
         ({"sources": []}, "no problem is left"),
         ({"sources": [MATHS_SOURCE | {"input": "raw"}] * 2}, "'acereason_math' comes twice"),
-        ({"benchmarks": [{"name": "mine"}]}, "benchmark 'mine' needs a location"),
     ],
 )
 def test_bad_parameters_are_one_line(mixed, changes, message):

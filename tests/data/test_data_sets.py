@@ -352,9 +352,6 @@ def test_windows_reject_before_tests_are_unpacked():
     (given,) = reader
     assert given.problem.tests == SQUARES and given.problem.date == "2024-08-01T00:00"
     assert reader.num_rejected == {"outside_window": 1}
-    for window in (("soon", "2025-02-01"), ("2025-02-01", "2024-08-01")):
-        with pytest.raises(KlearError, match=r"not a date|must not end before"):
-            read_source("livecodebench", rows, window=window)
 
 
 # the account
@@ -408,8 +405,6 @@ def test_the_names_of_the_hub_are_known_and_every_data_set_has_a_row_here():
     [
         ("openr1_mat", [], {}, "did you mean 'openr1_math'"),
         ("Skywork-OR1-RL-Data", [], {}, "skywork_or1_math or skywork_or1_code"),
-        ("taco", [], {"limit": 0}, "limit must be at least 1"),
-        ("taco", [], {"window": ("a", "b")}, "taco takes no window"),
         ("taco", [], {}, "holds no rows"),
         ("taco", [ROWS["taco"]], {"split": "test"}, "leave them out where rows are given"),
         ("taco", [ROWS["taco"]], {"config": "EASY"}, "leave them out where rows are given"),
