@@ -97,7 +97,6 @@ def open_hub(
     *,
     config: str | None,
     split: str,
-    revision: str | None,
     hub_file: str | None,
 ) -> Table:
     """The rows of a split on the hub, streamed by `datasets.load_dataset`.
@@ -108,10 +107,9 @@ def open_hub(
     """
     import datasets
 
-    what, how = (hub_id, config), {"revision": revision}
+    what, how = (hub_id, config), {}
     if hub_file is not None:
-        at = f"@{revision}" if revision else ""
-        file = f"hf://datasets/{hub_id}{at}/{hub_file.format(split=split)}"
+        file = f"hf://datasets/{hub_id}/{hub_file.format(split=split)}"
         what, how = ("json",), {"data_files": {split: file}}
 
     try:

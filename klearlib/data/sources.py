@@ -30,7 +30,6 @@ def read_source(
     split: str | None = None,
     config: str | None = None,
     hub_id: str | None = None,
-    revision: str | None = None,
     limit: int | None = None,
     alias: str | None = None,
     window: tuple[str, str] | None = None,
@@ -44,7 +43,6 @@ def read_source(
         split, config: those of the data set's `Source` where None; of a folder they choose files,
             and one that is given must be there: so a file, which is what it is, and rows take none.
         hub_id: another data set of the hub in this one's schema; None is its own.
-        revision: of the hub, the newest where None.
         limit: rows to read at most, usable or not.
         alias: what `Problem.source` says in place of the name, and what stands before each id,
             where several files have the schema of one data set.
@@ -65,8 +63,7 @@ def read_source(
         split = config = split or config
     wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
-        how = {"revision": revision, "hub_file": source.hub_file}
-        tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
+        tables = [open_hub(hub_id or source.hub_id, **wanted, hub_file=source.hub_file)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
     elif not isinstance(location, list):

@@ -462,8 +462,8 @@ def test_a_hub_out_of_reach_or_without_the_config_is_told_in_one_line(monkeypatc
     assert "\n" not in str(error.value)
 
 
-def test_the_hub_is_asked_for_config_split_and_revision(monkeypatch):
-    asked = {"split": "test", "revision": "abc"}
+def test_the_hub_is_asked_for_config_and_split(monkeypatch):
+    asked = {"split": "test"}
     calls = fake_hub(monkeypatch, [ROWS["taco"]])
     (given,) = read_source("taco", **asked)
     assert given.problem.tests == SQUARES
@@ -471,7 +471,7 @@ def test_the_hub_is_asked_for_config_split_and_revision(monkeypatch):
     # A repository with a script is read by its files.
     calls = fake_hub(monkeypatch, [ROWS["apps"]])
     assert len(list(read_source("apps", **asked))) == 1
-    file = {"test": "hf://datasets/codeparrot/apps@abc/test.jsonl"}
+    file = {"test": "hf://datasets/codeparrot/apps/test.jsonl"}
     how = {"data_files": file, "split": "test", "streaming": True}
     assert calls == [(("json",), how)]
     calls = fake_hub(monkeypatch, [ROWS["opencodereasoning"]])
