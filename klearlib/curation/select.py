@@ -75,16 +75,9 @@ def select(
         Stopped: a stop was asked for.
         KlearError: an unknown source, or fewer responses left than `size`.
     """
-    parameters = {
-        "sources": sources,
-        "difficulty": difficulty,
-        "easy_from": easy_from,
-        "wrong_share": wrong_share,
-        "size": size,
-        "embedding": embedding,
-        "test_timeout_s": test_timeout_s,
-        "test_memory_mb": test_memory_mb,
-    }
+    given = dict(locals())
+    unnamed = ("folder", "inputs", "problems")
+    parameters = {name: given[name] for name in given if name not in unnamed}
     assert not wrong_share or size is not None, "a share of the examples"
     table = inputs["responses"] / RESPONSES
     pool = _read_pool(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +12,6 @@ from klearlib.data.files import Table
 from klearlib.data.rows import Row, UnusableRow, is_sentence
 from klearlib.errors import KlearError
 from klearlib.records import SourceRow
-
-# What Python raises over a value that no column of its kind holds (an integer of 5000 digits, a
-# list in the place of a word, a date of the year 50000): it costs that row, and not the others.
-_FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-_FAULTS += (OSError,)
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ class SourceReader:
         except UnusableRow as error:
             error.row_id = error.row_id or row.id
             raise
-        except _FAULTS as error:
+        except Exception as error:  # what Python raises over a value of another kind
             message = f"{type(error).__name__}: {error}"
             raise UnusableRow("unknown_format", message, self.name) from error
         alias = f"{self.name}-" if self.name != self.source.name else ""
@@ -143,12 +139,10 @@ def _check(found: Found) -> None:
     """Refuse an answer that is a sentence, and what no table can hold: it would end the run that
     writes it, hours later."""
     problem = found.problem
+    texts = [problem, found.licence, found.responses]
+    # Raises over half a surrogate pair, which JSON may hold.
+    json.dumps(texts, default=vars, ensure_ascii=False).encode()
     answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
-    texts = [problem.id, problem.prompt, problem.entry_point, problem.family, problem.date]
-    texts += [*answers, found.licence, *(response.text for response in found.responses)]
-    texts += (text for test in problem.tests for text in vars(test).values())
-    for text in filter(None, texts):
-        text.encode()  # raises over half a surrogate pair, which JSON may hold
     for gold in filter(None, answers):
         if is_sentence(gold):
             raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")

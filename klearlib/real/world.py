@@ -44,7 +44,6 @@ def build(
     benchmarks: list[str],
     ngram_words: int,
     ngram_mode: str,
-    workers: int,
 ) -> None:
     """Stage ``real_world``: validation.jsonl and then train.jsonl, drawn by `seed` from the
     problems of ``inputs["problems"]`` (a stage ``curate``), and a link to each of `benchmarks` in
@@ -57,7 +56,7 @@ def build(
         domain: ``math`` or ``code``; problems of the other one are rejects.
         num_train_problems: at most, None for no limit; all that are left where there are fewer.
             num_validation: so many, or it is an error.
-        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+        ngram_words, ngram_mode: as of `klearlib.curation.curate`.
 
     Raises:
         KlearError: no problem is left to train on.
@@ -68,7 +67,7 @@ def build(
     reasons = {name: fault for name, fault in faults.items() if fault}
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out, rest = set(order[:num_validation]), order[num_validation:]
-    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
+    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode}
     texts = {problem.id: problem.prompt for problem in iter_problems(path)}
     validation = [Problem(name, texts[name]) for name in sorted(held_out)]
     near = near_held_out((texts[name] for name in rest), validation, **rule)
@@ -133,7 +132,6 @@ def keep_learnable(
     mixed: list[str],
     ngram_words: int,
     ngram_mode: str,
-    workers: int,
 ) -> None:
     """Stage ``learnable``: the responses of ``inputs["curated"]`` (a stage ``curate``) to problems
     of one domain that are in neither world's validation set, as ``responses.parquet``, and a link
@@ -147,7 +145,7 @@ def keep_learnable(
         inputs: also ``math_world`` and ``code_world``, stages of `build`, or one of them.
         domain: ``math`` or ``code``, as `Problem.family` says. mixed: the sources that hold both;
             problems of all others are of the domain.
-        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+        ngram_words, ngram_mode: as of `klearlib.curation.curate`.
 
     Raises:
         KlearError: no response is left.
@@ -159,7 +157,6 @@ def keep_learnable(
         chain(*(read_problems(inputs[name] / VALIDATION) for name in inputs if name != "curated")),
         ngram_words=ngram_words,
         ngram_mode=ngram_mode,
-        workers=workers,
     )
     for problem, is_near in zip(iter_problems(table), near, strict=True):
         if is_near:
@@ -204,7 +201,6 @@ def near_held_out(
     *,
     ngram_words: int,
     ngram_mode: str,
-    workers: int,
 ) -> Iterator[bool]:
     """Whether each of `prompts`, in order, has the words of one of the validation `problems` or
     shares an n-gram with one alone.
@@ -219,7 +215,7 @@ def near_held_out(
         mode=ngram_mode,
         stop_more_than=1,
     )
-    return (removal is not None for removal in index.stream(prompts, workers=workers))
+    return (index.removal(prompt) is not None for prompt in prompts)
 
 
 def _fault(problem: Problem, domain: str) -> str:

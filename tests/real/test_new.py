@@ -228,7 +228,7 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
             "0 repeat the question of another, 40 share 9 words in a row with",
         ),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
-        ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
+        ({"problems": "gsm9k=mine.jsonl"}, "did you mean 'gsm8k'"),
         ({"problems": "repeated.jsonl"}, "39 repeat the question of another"),
         ({"problems": "three.jsonl"}, "1 of 16 needed problems are left: 2 rows could not be"),
         ({"benchmark": "three.jsonl"}, "three.jsonl: 2 of 3 rows could not be read (no_answer 2)"),

@@ -44,7 +44,6 @@ class RealOrigin(Origin):
     """
 
     templates: tuple[str, ...] = ()
-    curate_workers = 8
     # Real responses can be longer than a packed row or the model holds, and quote control tokens.
     sft_options = {"drop_longer": True, "drop_with_control": True}  # noqa: RUF012
     curation_s = 600.0
@@ -310,7 +309,6 @@ class RealOrigin(Origin):
         return {
             "ngram_words": self.options.ngram_words,
             "ngram_mode": self.options.ngram_mode,
-            "workers": self.curate_workers,
         }
 
 
