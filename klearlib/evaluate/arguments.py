@@ -93,15 +93,12 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """ParameterError for options that do not fit each other."""
-    values = ((flag, flag[2:].replace("-", "_")) for flag in OF_A_MODEL)
-    given = [flag for flag, name in values if getattr(arguments, name) is not None]
+    values = vars(arguments)
+    given = [f for f in OF_A_MODEL if values[f[2:].replace("-", "_")] is not None]
     if arguments.responses and given:
         raise ParameterError(f"{given[0]} says how a model is asked: leave it out with --responses")
     if arguments.model and arguments.n is None:
         raise ParameterError("--model needs --n, the number of responses to each problem")
-    for flag in ("--tensor-parallel", "--gpu-memory-share"):
-        if flag in given and arguments.engine != "vllm":
-            raise ParameterError(f"{flag} is for a vLLM engine: give --engine vllm too")
     chosen_preset(arguments)
 
 
@@ -109,9 +106,9 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 class Preset:
     """Values that options of the command replace one by one.
 
-    yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
-    multiplies, None for those of the model's config. budget: tokens of a response if the model has
-    the positions for so many. answer_form, truncated: of `klearlib.verify.groups.judge_responses`.
+    yarn_factor, yarn_original: of `klearlib.policy.load.with_yarn`. budget: tokens of a response if
+    the model has the positions for so many. answer_form, truncated: of
+    `klearlib.verify.groups.judge_responses`.
     """
 
     temperature: float
@@ -137,14 +134,11 @@ def chosen_preset(arguments: argparse.Namespace) -> Preset:
     Raises ParameterError for positions to multiply without a factor, or n greedy responses."""
     preset = PRESETS[arguments.preset or "paper"]
     given = {name: getattr(arguments, name, None) for name in vars(preset)}
-    given["yarn_factor"] = arguments.yarn
     preset = replace(preset, **{name: it for name, it in given.items() if it is not None})
-    preset = replace(preset, yarn_factor=None) if preset.yarn_factor == 1 else preset
+    factor = arguments.yarn or preset.yarn_factor
+    preset = replace(preset, yarn_factor=None if factor == 1 else factor)
     if preset.yarn_original is not None and preset.yarn_factor is None:
         raise ParameterError("--yarn-original says what --yarn multiplies: give --yarn too")
     if preset.temperature == 0 and arguments.n > 1:
-        raise ParameterError(
-            "--temperature 0 gives the same response each time: give --n 1, or a temperature "
-            "above 0"
-        )
+        raise ParameterError("--temperature 0 gives the same response each time: give --n 1")
     return preset

@@ -81,7 +81,7 @@ def load_policy(
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(
             f"{path} cannot be loaded as a model ({type(error).__name__}: {_line(error)}); "
-            "delete it and run again"
+            "make or download it again"
         ) from error
     shapes = [f"another shape of {name}" for name, *_ in loading["mismatched_keys"]]
     if faults := sorted(f"no {name}" for name in loading["missing_keys"]) + sorted(shapes):

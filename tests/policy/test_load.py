@@ -117,7 +117,7 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     content = (tmp_path / what).read_bytes()
     (tmp_path / what).write_bytes(content[: len(content) // 2])
-    with pytest.raises(DamagedEntry, match="delete it and run again") as error:
+    with pytest.raises(DamagedEntry, match="make or download it again") as error:
         load_policy(tmp_path)
     assert "\n" not in str(error.value)
 
