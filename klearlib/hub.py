@@ -6,9 +6,12 @@ import json
 import os
 from pathlib import Path
 
-from klearlib.errors import DamagedEntry
+from klearlib.errors import DamagedEntry, MissingAsset
 
 WEIGHTS = ".safetensors"
+OF_A_MODEL = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
+"""What transformers and vLLM read of a model's folder; the weights in one format."""
+HUB_TIMEOUT_S = 10.0
 
 
 def hub_folder(kind: str, name: str) -> Path:
@@ -42,6 +45,37 @@ def is_path(name: str) -> bool:
     (False, True, False)
     """
     return name.startswith(("/", ".", "~")) or name.count("/") != 1
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder of a model's files: `model`, or that of the hub's cache, into which what it lacks
+    is fetched. MissingAsset, which says what to do, where neither this machine nor the hub has it.
+    """
+    path, name = Path(model).expanduser(), str(model)
+    if path.is_dir():
+        return path
+    if "/" in name and is_path(name):
+        raise MissingAsset(f"no model folder at {model}: correct the path, or give a hub id")
+    cached = cached_snapshot("model", name)
+    if cached is not None and has_weights(cached):
+        return cached
+    import huggingface_hub
+
+    patterns = [f"*{suffix}" for suffix in OF_A_MODEL]
+    try:
+        how = {"allow_patterns": patterns, "etag_timeout": HUB_TIMEOUT_S}
+        return Path(huggingface_hub.snapshot_download(name, **how))
+    except (OSError, ValueError) as error:  # all others of the hub's library are OSErrors too
+        raise MissingAsset(
+            f"model {name!r} was not found here and cannot be fetched ({one_line(error)}): correct "
+            "the name, accept its licence on the model's page and `hf auth login`, or connect and "
+            f"run `{fetch_command('model', name)}`"
+        ) from error
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, or its name, without line breaks."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def has_weights(folder: Path) -> bool:

@@ -21,13 +21,13 @@ from klearlib.curation.overlap import contaminated
 from klearlib.data.benchmarks import refuse_doubled
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
-from klearlib.hub import is_path
+from klearlib.hub import is_path, model_folder
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
 from klearlib.params.real import RESERVED
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
-from klearlib.real.model import folder_of, template_of
+from klearlib.real.model import template_of
 from klearlib.records import Problem
 from klearlib.run.files import read_json, write_failure, write_text
 
@@ -142,7 +142,8 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
 def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
     from klearlib.policy.load import load_tokenizer
 
-    place = folder_of(str(located(model)) if is_path(model) or located(model).is_dir() else model)
+    local = is_path(model) or located(model).is_dir()
+    place = model_folder(located(model) if local else model)
     try:
         config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))

@@ -528,7 +528,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--top-p", "nan"], "--top-p: must be a number from 1e-06 to 1, got nan", 2),
         (["--n", "2.5"], "--n: must be a number from 1 to 65536, got 2.5", 2),
         (["--seed", "-1"], "--seed: must be a number from 0", 2),
-        (["--model", "./none"], "was not found here", 1),
+        (["--model", "./none"], "no model folder at ./none", 1),
         (["--data", "none.jsonl"], "no problem file", 1),
     ],
 )
