@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.hub import OF_A_MODEL, WEIGHTS, has_weights, model_folder
 from klearlib.policy.shape import shape_of
-from klearlib.run.files import read_own_text, write_json, write_text
+from klearlib.run.files import write_json, write_text
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -96,14 +96,11 @@ def link_model(
 
 
 def template_of(path: str | Path) -> str:
-    """The chat template in a file; MissingAsset if there is none, KlearError if it is not text."""
+    """The chat template in a file; MissingAsset if there is none."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise MissingAsset(f"no file with a chat template at {path}: check the path")
-    try:
-        return read_own_text(file)
-    except ValueError as error:
-        raise KlearError(f"the chat template {path} {error}") from error
+    return file.read_text(encoding="utf-8")
 
 
 def link_file(source: Path, target: Path) -> None:

@@ -266,7 +266,6 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
         ),
         ("tokenizer.json", b"{", "cannot be loaded as a dense model ("),
         ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
-        ("chat.jinja", b"\xff", "the chat template "),
         ("chat.jinja", None, "no file with a chat template at "),
     ],
 )
