@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from klearlib.errors import DamagedEntry, MissingAsset
+from klearlib.errors import MissingAsset
 
 WEIGHTS = ".safetensors"
 OF_A_MODEL = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
@@ -82,19 +82,15 @@ def has_weights(folder: Path) -> bool:
     """Whether a folder holds a whole model: config.json and all of its weights in safetensors.
 
     A folder of which only the tokenizer was ever loaded, or of which a part of the weights is still
-    to come, holds none. DamagedEntry for an index of the weights that cannot be read.
+    to come, holds none.
     """
     if not (folder / "config.json").is_file():
         return False
     index = folder / f"model{WEIGHTS}.index.json"
     if not index.is_file():
         return any(map(_has_bytes, folder.glob(f"*{WEIGHTS}")))
-    try:
-        names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        files = [folder / name for name in names]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise DamagedEntry(f"{index} names no files: fetch the model again") from None
-    return bool(files) and all(map(_has_bytes, files))
+    names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+    return bool(names) and all(_has_bytes(folder / name) for name in names)
 
 
 def _has_bytes(file: Path) -> bool:

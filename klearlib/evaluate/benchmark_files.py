@@ -55,12 +55,7 @@ def open_benchmark(
     size = expected_size if expected_size is not None else SIZES.get(full)
     if source or (full in SIZES and not _is_own_format(location)):
         return read_benchmark(full, location, expected_size=size, source=source, **options)
-    path = Path(location).expanduser()
-    if path.is_file() and path.suffix != ".jsonl":
-        raise ParameterError(
-            f"{location} is not a .jsonl file of problems: unpack it, or write one problem a line"
-        )
-    problems = read_problems(path, expected_size=size)
+    problems = read_problems(Path(location).expanduser(), expected_size=size)
     _check_judgeable(problems)
     return Benchmark(full, tuple(problems), f"{full}: {len(problems)} problems of {location}")
 

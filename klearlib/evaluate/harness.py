@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import KlearError, Stopped
+from klearlib.errors import Stopped
 from klearlib.evaluate.record_files import evaluation_record, save_record
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
@@ -55,12 +55,10 @@ def evaluate_all(
         answer_form, truncated, reward_function: those of `klearlib.verify.groups.judge_responses`.
 
     Raises:
-        ValueError: no problems, n < 1, or a problem without an answer or tests.
+        ValueError: a problem without an answer or tests.
     """
     groups = []  # [benchmarks] of responses [P][n]
     for asked in measurements:
-        if not asked.problems:
-            raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
         how = {"group_size": asked.num_responses, "settings": asked.settings}
         groups.append(engine.sample_groups(asked.problems, **how))
     verdicts = iter(

@@ -4,7 +4,7 @@ stage ``released``."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -67,7 +67,18 @@ def read_responses(
         for index, problem in enumerate(problems):
             places.setdefault(problem.id.removeprefix(f"{name}-"), index)
     groups: list[list[FileResponse]] = [[] for _ in problems]
-    for where, row in _rows(path):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        where = f"{path.name} line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}")
+        except ValueError as error:
+            raise KlearError(
+                f"{where} is not JSON ({error}): write one JSON object a line"
+            ) from error
         responses = _responses(row, where)  # first: a row that failed may lack the rest as well
         turns = row.get("messages") or []
         asked = [turn["content"] for turn in turns if turn["role"] == "user"]
@@ -79,26 +90,15 @@ def read_responses(
                 f"{where}: the benchmark has no problem {name!r:.60}: correct its problem_id"
             )
         groups[places[str(name)]] += responses
-    _check_counts(path.name, problems, groups, num_responses)
+    counts = [len(group) for group in groups]
+    usual = num_responses or mode([count for count in counts if count] or [1])
+    for problem, count in zip(problems, counts, strict=True):
+        if count != usual:
+            raise KlearError(
+                f"{path.name} has {count} responses to {problem.id!r} and must have {usual}: a "
+                "score over fewer or more is another one"
+            )
     return groups
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """The rows of a file, each with where it is."""
-    with path.open("rb") as file:  # bytes: text also ends at U+2028, which JSON leaves inside
-        for number, line in enumerate(file, start=1):
-            where = f"{path.name} line {number}"
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError(f"a {type(row).__name__}")
-            except ValueError as error:
-                raise KlearError(
-                    f"{where} is not JSON ({error}): write one JSON object a line"
-                ) from error
-            yield where, row
 
 
 def _words(text: object) -> str:
@@ -132,23 +132,6 @@ def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
         word = "true or false" if kind is bool else "a whole number"
         raise KlearError(f"{where}: {key} must be {word} for each response, got {str(value)[:60]}")
     return values
-
-
-def _check_counts(
-    name: str,
-    problems: Sequence[Problem],
-    groups: Sequence[Sequence[FileResponse]],
-    num_responses: int | None,
-) -> None:
-    """KlearError unless all problems have the same number of responses."""
-    counts = [len(group) for group in groups]
-    usual = num_responses or mode([count for count in counts if count] or [1])
-    for problem, count in zip(problems, counts, strict=True):
-        if count != usual:
-            raise KlearError(
-                f"{name} has {count} responses to {problem.id!r} and must have {usual}: a score "
-                "over fewer or more is another one"
-            )
 
 
 def judge_all(

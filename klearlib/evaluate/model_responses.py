@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from rich.console import Console
 from rich.progress import track
 
-from klearlib.errors import KlearError, MissingAsset
-from klearlib.evaluate.arguments import Preset
+from klearlib.errors import KlearError
 from klearlib.evaluate.judging import FileResponse, read_responses
-from klearlib.hub import cached_snapshot
+from klearlib.hub import model_folder
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
 from klearlib.policy.load import chat_prompt, load_policy
-from klearlib.policy.prompts import end_ids, num_positions
+from klearlib.policy.prompts import num_positions
 from klearlib.records import Problem, Response
 from klearlib.run.files import sha256_file, write_text
 from klearlib.run.seeding import derive_seed
@@ -31,17 +31,19 @@ RESPONSES, BLOCKS = "responses.jsonl", "blocks"
 
 
 def asked_model(
-    arguments: argparse.Namespace, preset: Preset, problems: Sequence[Problem], benchmark: str
+    arguments: argparse.Namespace,
+    preset: SimpleNamespace,
+    problems: Sequence[Problem],
+    benchmark: str,
 ) -> tuple[dict, Callable[[Path], list[list[FileResponse]]]]:
     """How n responses of ``--model`` to each problem are drawn, and the function that draws them
-    into ``responses.jsonl`` of a folder.
+    into ``responses.jsonl`` of a folder. preset: of `klearlib.evaluate.arguments.chosen_preset`.
 
     Without ``--max-new-tokens`` a response has the preset's budget, or what the model's positions
     leave after the longest prompt if that is less.
 
     Raises:
-        MissingAsset: no such model. KlearError: no chat template, an end that is not a token, or
-            too few positions.
+        MissingAsset: no such model. KlearError: no chat template, or too few positions.
     """
     model_path, n = arguments.model, arguments.n
     compute = local_compute(
@@ -56,7 +58,6 @@ def asked_model(
     is_vllm = compute.engine == "vllm"  # which holds the weights itself
     how = {"device": "cpu" if is_vllm else None, "attention": compute.attention}
     model, tokenizer = load_policy(model_path, **how, **stretched)
-    end_ids(model, tokenizer)  # a model at fault claims no folder
     settings = SamplingSettings(
         temperature=preset.temperature,
         top_p=preset.top_p,
@@ -141,9 +142,6 @@ def weights_of(model_path: str) -> str:
     commit."""
     path = Path(model_path)
     if not path.is_dir():
-        snapshot = cached_snapshot("model", model_path)
-        if snapshot is None:
-            raise MissingAsset(f"{model_path} has no commit on the hub: give a local folder")
-        return snapshot.name
+        return model_folder(model_path).name
     files = sorted((file.name, sha256_file(file)) for file in path.iterdir() if file.is_file())
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()

@@ -62,18 +62,15 @@ def load_policy(
         config, tokenizer = AutoConfig.from_pretrained(folder, **how), load_tokenizer(folder)
         if yarn_factor is not None:
             with_yarn(config, yarn_factor, original=yarn_original)
+        # Other shapes are refused below, by name.
+        how = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, loading = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below, by name
+            folder, config=config, dtype=torch.float32, **how
         )
     except (ParameterError, DamagedEntry):
         raise
     except ImportError as error:
-        words = f"a package of {path} or attention {attention!r}"
-        raise MissingAsset(f"{words} is not installed: {one_line(error)}") from error
+        raise MissingAsset(f"{path} needs what is not installed: {one_line(error)}") from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(
             f"{path} cannot be loaded as a model ({type(error).__name__}: {one_line(error)}); "

@@ -65,7 +65,6 @@ def link_model(
     if wrong:
         faults = "; ".join(f"{k} is {own}, real.yaml says {v}" for k, own, v in wrong)
         raise KlearError(f"{model}: {faults}: correct real.yaml or name another model")
-    folder.progress(0, 1)
     files = [f for f in sorted(source.iterdir()) if f.name.endswith(OF_A_MODEL) and f.is_file()]
     target = folder.path / "model"
     for file in files:
@@ -92,7 +91,6 @@ def link_model(
         "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
     }
     write_json(folder.path / "card.json", card)
-    folder.progress(1, 1)
 
 
 def template_of(path: str | Path) -> str:

@@ -127,9 +127,6 @@ def test_unknown_names_and_places(tmp_path):
         open_benchmark("mine", tmp_path / "none.jsonl")
     with pytest.raises(MissingAsset, match="no problem file at"):
         open_benchmark("mine", tmp_path)
-    (tmp_path / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(ParameterError, match=r"gz is not a \.jsonl file of problems: unpack"):
-        open_benchmark("mine", tmp_path / "packed.jsonl.gz")
     with pytest.raises(MissingAsset, match="no file or folder"):
         open_benchmark("aime24", tmp_path / "none.jsonl")
 

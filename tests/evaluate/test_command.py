@@ -501,7 +501,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--yarn", "1e308"], "--yarn: must be a number from 1 to 1000", 2),
         (["--seed", "9" * 20], "--seed: must be a number from 0", 2),
         (["--top-k", "-1"], "--top-k: must be a number from 0", 2),
-        (["--temperature", "0.001"], "--temperature: must be a number from 0.01 to 100, or 0", 2),
+        (["--temperature", "101"], "--temperature: must be a number from 0 to 100", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
         (
             ["--repetition-penalty", "11"],

@@ -163,7 +163,6 @@ def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
 @pytest.mark.parametrize(
     ("problems", "num_responses", "words"),
     [
-        ([], 2, "no problems"),
         ([Problem("a", "?")], 1, "neither an answer nor tests"),
     ],
 )
