@@ -56,10 +56,6 @@ class RequestEngine(Engine):
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
     ) -> list[list[Response]]:
-        if not problems or group_size < 1:
-            raise ValueError(
-                f"need problems and group_size >= 1, got {len(problems)}, {group_size}"
-            )
         prompts = chat_prompts(
             self._described, self.tokenizer, problems, max_tokens=settings.max_tokens
         )

@@ -57,14 +57,8 @@ def sample_groups(
         responses on the same machine.
 
     Raises:
-        ValueError: no problems, group_size < 1, batch_rows < 1.
         KlearError: more positions than the model has, or logits that are not numbers.
     """
-    if not problems or group_size < 1 or batch_rows < 1:
-        raise ValueError(
-            "need problems, group_size >= 1 and batch_rows >= 1, got "
-            f"{len(problems)}, {group_size}, {batch_rows}"
-        )
     decoder = Decoder(model, precision=precision) if can_decode(model) else None
     generator = torch.Generator(device=model.device).manual_seed(settings.seed)
     ends = torch.tensor(end_ids(model, tokenizer), device=model.device)

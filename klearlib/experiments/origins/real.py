@@ -12,11 +12,11 @@ from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.hub import OF_A_MODEL
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import content_of, located, model_path
 from klearlib.real.data import FILES
-from klearlib.real.model import OF_A_MODEL
 from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
 
