@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from klearlib.errors import MissingAsset
+from klearlib.errors import MissingAsset, one_line
 
 WEIGHTS = ".safetensors"
 OF_A_MODEL = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
@@ -71,11 +71,6 @@ def model_folder(model: str | Path) -> Path:
             "the name, accept its licence on the model's page and `hf auth login`, or connect and "
             f"run `{fetch_command('model', name)}`"
         ) from error
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, or its name, without line breaks."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def has_weights(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from klearlib.data.rows import UnusableRow, parsed
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import KlearError, MissingAsset, one_line
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 ROWS_AT_ONCE = 64
@@ -126,10 +126,6 @@ def open_hub(
         ) from error
     rows = partial(iter, found)
     return Table.of(rows) if found.features is None else Table(tuple(found.features), rows)
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _suffix(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -139,10 +138,13 @@ def _check(found: Found) -> None:
     """Refuse an answer that is a sentence, and what no table can hold: it would end the run that
     writes it, hours later."""
     problem = found.problem
-    texts = [problem, found.licence, found.responses]
-    # Raises over half a surrogate pair, which JSON may hold.
-    json.dumps(texts, default=vars, ensure_ascii=False).encode()
     answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
+    texts = [problem.id, problem.prompt, problem.entry_point, problem.family, problem.date]
+    texts += [*answers, found.licence, *(response.text for response in found.responses)]
+    # One by one: tests may have hundreds of megabytes.
+    texts += (text for test in problem.tests for text in vars(test).values())
+    for text in filter(None, texts):
+        text.encode()  # raises over half a surrogate pair, which JSON may hold
     for gold in filter(None, answers):
         if is_sentence(gold):
             raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")

@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
-from klearlib.hub import model_folder, one_line
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError, one_line
+from klearlib.hub import model_folder
 
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"

@@ -38,7 +38,7 @@ from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.load import load_tokenizer, with_yarn
 from klearlib.policy.prompts import num_positions
 from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
-from klearlib.run.worker import die_with
+from klearlib.run.stops import die_with
 
 MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
 CLOSE_S = 20.0
