@@ -70,6 +70,11 @@ def load_policy(
     except (ParameterError, DamagedEntry):
         raise
     except ImportError as error:
+        if attention == "flash_attention_2":
+            raise MissingAsset(
+                f"attention {attention!r} is not installed ({one_line(error)}): "
+                "install it, or give 'sdpa'"
+            ) from error
         raise MissingAsset(f"{path} needs what is not installed: {one_line(error)}") from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(
