@@ -57,7 +57,11 @@ class RequestEngine(Engine):
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
     ) -> list[list[Response]]:
         prompts = chat_prompts(
-            self._described, self.tokenizer, problems, max_tokens=settings.max_tokens
+            self._described,
+            self.tokenizer,
+            problems,
+            group_size=group_size,
+            max_tokens=settings.max_tokens,
         )
         seeds = [
             [derive_seed(settings.seed, index, number) for number in range(group_size)]

@@ -236,6 +236,12 @@ def test_same_seed_same_responses(ending_policy, sample):
     assert sample(ending_policy, 3, seed=6) != first
 
 
+@pytest.mark.parametrize(("group_size", "how"), [(2, {"problems": []}), (0, {})])
+def test_nothing_to_sample_is_refused(tiny_policy, sample, group_size, how):
+    with pytest.raises(ValueError, match="need problems and group_size >= 1"):
+        sample(tiny_policy, group_size, **how)
+
+
 def test_a_response_needs_no_more_positions_than_the_model_has(tiny_policy, sample):
     with pytest.raises(ValueError, match="positions, the model has 256"):
         sample(tiny_policy, 1, max_tokens=256)
