@@ -1,12 +1,12 @@
 """Peak memory and speed of the streamed curation over synthetic rows.
 
-    .venv/bin/python benchmarks/curation_memory.py --rows 1500000 --workers 2
+    .venv/bin/python benchmarks/curation_memory.py --rows 1500000
 
 Every row is a problem of 80 words with a response of 400 and, one in eight, a prompt that came
 before; one in a thousand shares a 9-gram with a benchmark of 1,000 items. The rows are made as they
 are read, so what is measured is the stage `curate`: adapter, deduplication, overlap, tables. Peak
-memory is the largest resident size of its process (and, with more than one worker, of the largest
-worker); CPU seconds are those of its process alone. Writes benchmarks/results/curation_memory.csv.
+memory is the largest resident size of its process;
+CPU seconds are its own. Writes benchmarks/results/curation_memory.csv.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ LIMIT_GIB = 6.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_500_000)
-    parser.add_argument("--workers", type=int, default=2)
     arguments = arguments_of(parser, rows=2000)
     with tempfile.TemporaryDirectory() as path:
-        row = measure(Path(path), arguments.rows, arguments.workers)
+        row = measure(Path(path), arguments.rows)
     keep([row], "curation_memory", arguments, digits=2)
     if row["peak GiB"] > LIMIT_GIB:
         raise SystemExit(f"peak memory is above {LIMIT_GIB} GiB")
 
 
-def measure(path: Path, num_rows: int, workers: int) -> dict:
+def measure(path: Path, num_rows: int) -> dict:
     """One curation of `num_rows` rows under `path`."""
     words = [f"w{number}" for number in range(NUM_WORDS)]
     items = [sentence(random.Random(f"item {i}"), words, PROMPT_WORDS) for i in range(NUM_ITEMS)]
@@ -75,7 +74,6 @@ def measure(path: Path, num_rows: int, workers: int) -> dict:
         need_gold=True,
         min_tests=16,
         merge_responses="source",
-        workers=workers,
     )
     seconds, worked = time.perf_counter() - start, time.process_time() - worked
     card = json.loads((path / "out" / "card.json").read_text())
@@ -86,7 +84,6 @@ def measure(path: Path, num_rows: int, workers: int) -> dict:
         "kept": card["num_kept"],
         "duplicates": rejected.get("duplicate", 0),
         "overlap": rejected.get("overlap", 0),
-        "workers": workers,
         "seconds": seconds,
         "CPU seconds": worked,
         "rows/CPU s": num_rows / worked,

@@ -1,6 +1,6 @@
 r"""How fast prompts are searched for 9-gram overlap and duplicates, beside plain ways in one run.
 
-    .venv/bin/python benchmarks/overlap_speed.py --prompts 1500000 --workers 2
+    .venv/bin/python benchmarks/overlap_speed.py --prompts 1500000
 
 The plain way for overlap is one Python set of all n-grams of all benchmarks and a look at every
 n-gram of a prompt until one is found, with the same words; open-r1's way makes the n-grams of a
@@ -10,8 +10,7 @@ one in a hundred holds a piece of a benchmark item; "stock phrases" is the hard 
 prompts and benchmarks are made of the same 20,000 phrases of 5 words.
 
 The second table has the whole run: `--prompts` prompts as a stream, all different, through the
-index with `--workers` processes, then through the deduplicator. Its memory is the peak of this
-process and of its largest search process times their number. Writes benchmarks/results/
+index, then through the deduplicator; memory is the peak of this process. Writes benchmarks/results/
 overlap_speed.csv and overlap_speed_stream.csv.
 """
 
@@ -44,7 +43,6 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=150_000, help="of the stream")
     parser.add_argument("--compared", type=int, default=4000, help="prompts, of each kind")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--items", type=int, default=200, help="of each benchmark")
     arguments = arguments_of(parser, prompts=400, compared=100, repeats=1, items=10)
     rows = [
@@ -52,7 +50,7 @@ def main() -> None:
         for kind in VOCABULARIES
     ]
     keep(rows, "overlap_speed", arguments, digits=2)
-    rows = stream(arguments.prompts, arguments.workers, arguments.items)
+    rows = stream(arguments.prompts, arguments.items)
     keep(rows, "overlap_speed_stream", arguments, digits=2)
 
 
@@ -91,7 +89,7 @@ def compare(kind: str, num_prompts: int, repeats: int, num_items: int) -> dict:
     }
 
 
-def stream(num_prompts: int, workers: int, num_items: int) -> Iterator[dict]:
+def stream(num_prompts: int, num_items: int) -> Iterator[dict]:
     benchmarks = draw_benchmarks("prose", num_items)
     pool = draw_prompts("prose", min(num_prompts, 20_000), benchmarks)
     index = OverlapIndex(benchmarks, n=N)
@@ -99,27 +97,26 @@ def stream(num_prompts: int, workers: int, num_items: int) -> Iterator[dict]:
     def prompts() -> Iterator[str]:
         return (f"{pool[i % len(pool)]} {i}" for i in range(num_prompts))
 
-    def measured(name: str, used_workers: int, run: Callable[[], int], what: str) -> dict:
-        start, cpu = time.perf_counter(), cpu_s()
+    def measured(name: str, run: Callable[[], int], what: str) -> dict:
+        start, cpu = time.perf_counter(), time.process_time()
         number = run()
         return {
             "stage": name,
             "prompts": num_prompts,
-            "workers": used_workers,
             what: number,
             "seconds": time.perf_counter() - start,
-            "CPU seconds": cpu_s() - cpu,
-            "peak MB": peak_mb(used_workers),
+            "CPU seconds": time.process_time() - cpu,
+            "peak MB": peak_mb(),
         }
 
     def search() -> int:
-        return sum(removal is not None for removal in index.stream(prompts(), workers=workers))
+        return sum(index.removal(prompt) is not None for prompt in prompts())
 
     def keep() -> int:
         return len(deduplicate(prompts()))
 
-    yield measured("overlap", workers, search, "found")
-    yield measured("deduplicate", 1, keep, "found")
+    yield measured("overlap", search, "found")
+    yield measured("deduplicate", keep, "found")
 
 
 def merged_set(benchmarks: Benchmarks, prompts: list[str]) -> Callable[[], list[bool]]:
@@ -226,18 +223,10 @@ def draw_prompts(kind: str, num: int, benchmarks: Benchmarks) -> list[str]:
     return prompts
 
 
-def cpu_s() -> float:
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, _CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def peak_mb(workers: int) -> float:
+def peak_mb() -> float:
     unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    children = resource.getrusage(_CHILDREN).ru_maxrss * (workers if workers > 1 else 0)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + children) / unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
-
-_CHILDREN = resource.RUSAGE_CHILDREN
 
 if __name__ == "__main__":
     main()

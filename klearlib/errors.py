@@ -73,6 +73,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"there are: {', '.join(known)}" if known else "there are none"
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, or its name, without line breaks."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def printable(text: str, *, keep: str = "") -> str:
     """`text` without what would steer a terminal, but for the characters of `keep`.
 

@@ -63,10 +63,7 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
         )
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
-        raise KlearError(
-            f"{(~finite).sum()} rows of embeddings hold NaN or inf, the first is row "
-            f"{finite.argmin()}: drop or correct them"
-        )
+        raise KlearError(f"row {finite.argmin()} of embeddings has NaN or inf: drop or correct it")
     if not 1 <= k <= len(values):
         raise KlearError(f"k must be in [1, {len(values)}] for these points, got {k!r}")
     if not 0 <= first < len(values):

@@ -7,20 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import blake2b, sha256
-from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.funnel import funnel
 from klearlib.curation.normalise import duplicate_digest
-from klearlib.curation.overlap import OverlapIndex, Removal, known_templates
+from klearlib.curation.overlap import OverlapIndex, known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
 from klearlib.data.tables import Sample, SampleWriter
-from klearlib.errors import KlearError, MissingAsset, Stopped
+from klearlib.errors import KlearError, Stopped
 from klearlib.records import SourceRow
 from klearlib.run.files import sha256_file, write_json
 
@@ -50,7 +49,6 @@ def curate(
     need_gold: bool,
     min_tests: int,
     merge_responses: str,
-    workers: int,
 ) -> None:
     """Stage ``curate``: adapters, exact deduplication, overlap with benchmarks, number of tests.
 
@@ -85,23 +83,13 @@ def curate(
         merge_responses: whose duplicates give their responses to the problem that is kept:
             ``source``, rows of its source; ``all``; ``none``. A response that it has already,
             character by character, is not taken again.
-        workers: processes for the overlap. The result is the same for any number.
 
     Raises:
         Stopped: a stop was asked for.
         KlearError: a source or benchmark that comes twice or cannot be read, no problem left.
     """
-    parameters = {
-        "sources": sources,
-        "benchmarks": benchmarks,
-        "ngram_words": ngram_words,
-        "ngram_mode": ngram_mode,
-        "templates": templates,
-        "stop_more_than": stop_more_than,
-        "need_gold": need_gold,
-        "min_tests": min_tests,
-        "merge_responses": merge_responses,
-    }
+    given = dict(locals())
+    parameters = {name: given[name] for name in given if name not in ("folder", "inputs")}
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -122,14 +110,10 @@ def curate(
             )
             for name in FILES
         }
-        kept = _Pass(files, need_gold, min_tests, merge_responses)
+        kept = _Pass(files, index, need_gold, min_tests, merge_responses)
         for done, reader in enumerate(readers.values()):
-            rows, copies = tee(reader.account())
-            prompts = ("" if isinstance(row, Reject) else row.problem.prompt for row in copies)
-            removals = index.stream(prompts, workers=workers)
-            # Removals first: they draw the rows that the other copy then gives again.
-            for number, (removal, row) in enumerate(zip(removals, rows, strict=False)):
-                kept.take(number, row, removal)
+            for number, row in enumerate(reader.account()):
+                kept.take(number, row)
                 if number % _LOOK_EVERY == 0:
                     folder.progress(done, len(readers), f"{reader.name}: {number} rows")
                     if folder.stop_requested:
@@ -156,9 +140,14 @@ class _Pass:
     """What one pass over the sources has seen, written and counted."""
 
     def __init__(
-        self, files: dict[str, LineWriter], need_gold: bool, min_tests: int, merge_responses: str
+        self,
+        files: dict[str, LineWriter],
+        index: OverlapIndex,
+        need_gold: bool,
+        min_tests: int,
+        merge_responses: str,
     ):
-        self._files = files
+        self._files, self._index = files, index
         self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
         self._kept: dict[bytes, tuple[str, str]] = {}  # duplicate digest -> id and source
         self._seen: set[bytes] = set()  # hashes of the responses
@@ -167,48 +156,39 @@ class _Pass:
         self._removed: dict[str, Counter] = {}  # of each benchmark
         self._licences: dict[str, Counter] = {}  # of each source's kept rows
 
-    def take(self, number: int, row: SourceRow | Reject, removal: Removal | None) -> None:
+    def take(self, number: int, row: SourceRow | Reject) -> None:
         """Keep or reject the row of this number in its source."""
         if isinstance(row, Reject):
             self._reject("adapter", row)
             return
         problem, source = row.problem, row.problem.source
-        key = duplicate_digest(problem.prompt)
-        fault = self._fault(row, key, removal)
-        if fault is None:
+        key, removal = duplicate_digest(problem.prompt), self._index.removal(problem.prompt)
+        num_tests, first_id, fate = len(problem.tests), "", "num_rejected"
+        if removal is not None:
+            counts = self._removed.setdefault(removal.benchmark, Counter())
+            counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
+            place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
+            self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
+            stage = reason = "overlap"
+            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
+        elif key in self._kept:
+            first_id, first_source = self._kept[key]
+            if self._merges == "all" or (self._merges == "source" and first_source == source):
+                fate = "num_merged"
+            stage, reason, detail = "duplicates", "duplicate", f"of {first_id}"
+        elif self._need_gold and not num_tests and problem.answer is None:
+            stage, reason, detail = "gold", "no_gold", "neither an answer nor tests"
+        elif 0 < num_tests < self._min_tests:
+            stage, reason, detail = "tests", "few_tests", f"{num_tests} tests"
+        else:
             self._fates[source, "", ""] += 1
             self._kept[key] = (problem.id, source)
             self._licences.setdefault(source, Counter())[row.licence] += 1
             self._files[PROBLEMS].add(asdict(problem))
             self._add_responses(row, problem.id, "num_kept")
             return
-        stage, reason, detail = fault
-        if removal is not None:
-            counts = self._removed.setdefault(removal.benchmark, Counter())
-            counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
-            place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
-            self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
-        first_id, first_source = self._kept.get(key, ("", ""))
-        merges = self._merges == "all" or (self._merges == "source" and first_source == source)
-        is_merged = stage == "duplicates" and merges
-        self._add_responses(row, first_id, "num_merged" if is_merged else "num_rejected")
+        self._add_responses(row, first_id, fate)
         self._reject(stage, Reject(source, number, problem.id, reason, detail))
-
-    def _fault(
-        self, row: SourceRow, key: bytes, removal: Removal | None
-    ) -> tuple[str, str, str] | None:
-        """The stage that takes a row away, its reason and one line of detail."""
-        num_tests = len(row.problem.tests)
-        if removal is not None:
-            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
-            return "overlap", "overlap", detail
-        if key in self._kept:
-            return "duplicates", "duplicate", f"of {self._kept[key][0]}"
-        if self._need_gold and not num_tests and row.problem.answer is None:
-            return "gold", "no_gold", "neither an answer nor tests"
-        if 0 < num_tests < self._min_tests:
-            return "tests", "few_tests", f"{num_tests} tests"
-        return None
 
     def _reject(self, stage: str, reject: Reject) -> None:
         self._fates[reject.source, stage, reject.reason] += 1
@@ -265,14 +245,11 @@ class _Pass:
 
 
 def _sha256_location(place: Path | None) -> str | None:
-    """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub.
-    MissingAsset where nothing is there."""
+    """The sha256 of a file, or of names and digests of a folder's files; None for the hub."""
     if place is None:
         return None
     if place.is_file():
         return sha256_file(place)
-    if not place.is_dir():
-        raise MissingAsset(f"no file or folder at {place}: correct the location")
     files = sorted(file for file in place.rglob("*") if file.is_file())
     lines = [f"{file.relative_to(place).as_posix()} {sha256_file(file)}\n" for file in files]
     return sha256("".join(lines).encode()).hexdigest()
@@ -287,10 +264,6 @@ def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> Iterator[tuple[s
     place = _location(item, inputs)
     if item["name"] in SIZES:
         problems = read_benchmark(item["name"], place).problems
-    elif place is None:
-        raise KlearError(
-            f"benchmark {item['name']!r} needs a location: only {', '.join(SIZES)} have one"
-        )
     else:
         problems = iter_problems(place)
     return ((problem.id, problem.prompt) for problem in problems)
@@ -300,6 +273,4 @@ def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
     place = item.get("location")
     if "input" not in item:
         return None if place is None else Path(place).expanduser()
-    if item["input"] not in inputs:
-        raise KlearError(f"{item['name']}: no input {item['input']!r}; inputs: {', '.join(inputs)}")
     return inputs[item["input"]] / (place or "")

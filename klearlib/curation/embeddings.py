@@ -13,7 +13,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from klearlib.curation.normalise import printed, words
-from klearlib.errors import KlearError
 
 
 def hashed_tfidf(
@@ -47,8 +46,6 @@ def hashed_tfidf(
     """
     counts = _bucket_counts(texts, num_buckets)
     num_texts = counts.shape[0]
-    if not num_texts:
-        raise KlearError("texts must hold at least one text, got none")
     texts_with = np.bincount(counts.indices, minlength=num_buckets)
     rarity = (1 + np.log((1 + num_texts) / (1 + texts_with))).astype(np.float32)
     drawn = np.random.default_rng(seed).integers(0, 2, (num_buckets, dim), dtype=np.int8)

@@ -24,18 +24,15 @@ def funnel(fates: Counter, stages: Sequence[str], sources: Iterable[str] = ()) -
     by_source, rows = {}, []
     for source in dict.fromkeys([*(source for source, _, _ in fates), *sources]):
         own = [(stage, reason, count) for (s, stage, reason), count in fates.items() if s == source]
-        num_kept = sum(count for stage, _, count in own if not stage)
         left = num_read = sum(count for _, _, count in own)
-        rejected: Counter = Counter()
-        for stage, reason, count in own:
-            rejected.update({reason: count} if stage else {})
-        by_source[source] = {"num_read": num_read, "num_kept": num_kept, "rejected": dict(rejected)}
+        rejected: Counter[str] = Counter()
         for stage in stages:
-            removed = sum(count for where, _, count in own if where == stage)
-            row = {"source": source, "stage": stage, "num_in": left, "num_removed": removed}
-            left -= removed
-            rows.append(row | {"num_out": left})
-        assert left == num_kept
+            removed = {reason: count for where, reason, count in own if where == stage}
+            rejected.update(removed)
+            row = {"source": source, "stage": stage, "num_in": left}
+            left -= sum(removed.values())
+            rows.append(row | {"num_removed": row["num_in"] - left, "num_out": left})
+        by_source[source] = {"num_read": num_read, "num_kept": left, "rejected": dict(rejected)}
     num_read, num_kept = (
         sum(counts[word] for counts in by_source.values()) for word in ("num_read", "num_kept")
     )

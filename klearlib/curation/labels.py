@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from klearlib.data.tables import Sample
-from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Problem, Response, Verdict
 from klearlib.verify.extract import THINK_OPEN
 from klearlib.verify.groups import judge_responses
@@ -43,14 +42,8 @@ def judge_samples(
     its teacher did, or in a solution by hand, is judged by what stands after the last closing tag,
     or by all of it. What its budget was nobody knows, so none is ``truncated``.
 
-    problems: by id; KlearError for a sample whose problem is not there. test_timeout_s,
-    test_memory_mb: limits of one test of a program.
+    problems: by id. test_timeout_s, test_memory_mb: limits of one test of a program.
     """
-    if unknown := {sample.problem_id for sample in samples} - problems.keys():
-        raise KlearError(
-            f"a response without a label is to problem {min(unknown)!r}, which is not in the "
-            "problem file: give the problems that the responses belong to"
-        )
     found: list[Verdict | None] = [None] * len(samples)
     for require_think in (True, False):
         places = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from klearlib.errors import KlearError
@@ -47,10 +47,6 @@ _SAME = {
     "≤": "<= ⩽ ≦ le leq leqslant",
     "≥": ">= ⩾ ≧ ge geq geqslant",
     "≠": "!= ne neq",
-    "→": "-> to rightarrow",
-    "≈": "approx",
-    "≡": "equiv",
-    "±": "pm",
     "|": "∣ mid vert lvert rvert",
     "^": "**",
     " sqrt ": "√",
@@ -108,19 +104,17 @@ def printed(text: str) -> str:
 
 
 def with_shifts_marked(text: str) -> str:
-    """`text` with raised and lowered characters written as in LaTeX, with braces where their end
-    would otherwise be unclear.
+    """`text` with raised and lowered characters written as in LaTeX, several of them in braces.
 
     >>> with_shifts_marked("3\u00b2 and x\u2081\u2082y")
     '3^\u00b2 and x_{\u2081\u2082}y'
     """
+    return text if text.isascii() else _SHIFTED.sub(_marked, text)
 
-    def marked(match: re.Match) -> str:
-        body, behind = match[0], match.string[match.end() : match.end() + 1]
-        is_plain = body.isalnum() and not behind.isalnum()
-        return ("^" if match[1] else "_") + (body if is_plain else f"{{{body}}}")
 
-    return text if text.isascii() else _SHIFTED.sub(marked, text)
+def _marked(match: re.Match) -> str:
+    body = match[0] if len(match[0]) == 1 else f"{{{match[0]}}}"
+    return ("^" if match[1] else "_") + body
 
 
 def signed(text: str) -> str:
@@ -199,16 +193,11 @@ def deduplicate(prompts: Iterable[str]) -> list[int]:
     return [*seen.values()]
 
 
-def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:
-    """The texts one by one. KlearError where `texts` is a single text or no list, at once, and for
-    one that is no text, when its turn comes."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        kind = type(texts).__name__
-        raise KlearError(f"{name} must be a list of texts, got {kind}: put it into a list")
-    return map(_text, texts)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise KlearError(f"a prompt must be a text, got {type(value).__name__}")
-    return value
+def texts_of(texts: Iterable[str], name: str) -> Iterator[str]:
+    """The texts one by one; KlearError for a single text, and for an item that is no text."""
+    if isinstance(texts, str):
+        raise KlearError(f"{name} must be a list of texts, got str: put it into a list")
+    for text in texts:
+        if not isinstance(text, str):
+            raise KlearError(f"each of {name} must be a text, got {type(text).__name__}")
+        yield text

@@ -8,15 +8,10 @@ equal to a benchmark item, which finds those of fewer than n words too; in these
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import chain, islice
-from threading import Thread
+from itertools import chain
 
 import numpy as np
 
@@ -26,8 +21,6 @@ from klearlib.errors import KlearError
 
 __all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate", "known_templates"]
 
-MODES = ("words", "whitespace")
-_BATCH = 2048  # prompts that a process gets at a time
 
 INSTRUCTIONS = (
     r"Please reason step by step, and put your final answer within \boxed{}.",
@@ -120,8 +113,6 @@ class OverlapIndex:
     ) -> None:
         if type(n) is not int or n < 1:
             raise KlearError(f"n must be a whole number from 1, got {n!r}")
-        if mode not in MODES:
-            raise KlearError(f"mode must be {' or '.join(MODES)}, got {mode!r}")
         self._n, self._mode = n, mode
         templates = (
             known_templates(mode) if templates is None else [*texts_of(templates, "templates")]
@@ -170,34 +161,19 @@ class OverlapIndex:
             for i in range(n - size + 1)
         }
 
-    def removals(self, prompts: Iterable[str], *, workers: int = 1) -> list[Removal | None]:
-        """For each prompt why it is removed, None where it is kept. See `stream`."""
-        return list(self.stream(prompts, workers=workers))
+    def removals(self, prompts: Iterable[str]) -> list[Removal | None]:
+        """For each prompt why it is removed, None where it is kept."""
+        return [*map(self.removal, texts_of(prompts, "prompts"))]
 
-    def stream(self, prompts: Iterable[str], *, workers: int = 1) -> Iterator[Removal | None]:
-        """The same, one at a time and in order, for prompts that need not fit into memory.
-
-        workers: processes; 1 is this one. Others are started for this call, each with a copy of the
-        index, and end with it, so give them many prompts; a script needs the usual guard
-        ``if __name__ == "__main__"``. The removals are the same for any number.
-        """
-        texts = texts_of(prompts, "prompts")
-        if workers == 1:
-            return (self._removal(prompt) for prompt in texts)
-        return self._by_processes(iter(texts), workers)
-
-    def _by_processes(self, texts: Iterator[str], workers: int) -> Iterator[Removal | None]:
-        how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _search_by}
-        try:
-            with ProcessPoolExecutor(workers, initargs=(self,), **how) as pool:
-                while some := list(islice(texts, workers * _BATCH)):
-                    batches = (some[i : i + _BATCH] for i in range(0, len(some), _BATCH))
-                    yield from chain.from_iterable(pool.map(_searched, batches))
-        except BrokenProcessPool as error:
-            raise KlearError(
-                "a process that searches for overlap was killed: if memory was short, take fewer "
-                "workers"
-            ) from error
+    def removal(self, prompt: str) -> Removal | None:
+        """Why this prompt is removed, None where it is kept."""
+        parts = self._parts(prompt)
+        shared = chain.from_iterable(map(self._shared_with, parts))
+        ngram = min(shared, key=lambda ngram: self._ngrams[ngram][1], default=None)
+        if ngram is not None:
+            first, count = self._ngrams[ngram]
+            return Removal(*self._items[first], ngram, count, count > 1)
+        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
 
     def _words(self, text: str) -> list[str]:
         return words(printed(text)) if self._mode == "words" else text.lower().split()
@@ -231,22 +207,12 @@ class OverlapIndex:
                 yield ngram
             place += 1
 
-    def _removal(self, prompt: str) -> Removal | None:
-        parts = self._parts(prompt)
-        shared = chain.from_iterable(map(self._shared_with, parts))
-        ngram = min(shared, key=lambda ngram: self._ngrams[ngram][1], default=None)
-        if ngram is not None:
-            first, count = self._ngrams[ngram]
-            return Removal(*self._items[first], ngram, count, count > 1)
-        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
-
 
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
     """Whether each prompt shares an n-gram of words with any of the benchmark texts.
 
     A prompt that is equal to a benchmark text, word by word and however short, counts too; of fewer
-    than n words its signs must be equal as well. `OverlapIndex` says with which item, and takes
-    streams and several cores.
+    than n words its signs must be equal as well. `OverlapIndex` says with which item.
 
     Args:
         prompts: N texts.
@@ -264,26 +230,10 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
     """
     items = [(str(number), text) for number, text in enumerate(texts_of(benchmarks, "benchmarks"))]
     index = OverlapIndex({"benchmarks": items} if items else {}, n=n)
-    return np.array([removal is not None for removal in index.stream(prompts)], dtype=bool)
+    return np.array([removal is not None for removal in index.removals(prompts)], dtype=bool)
 
 
 def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:
     longest_first = sorted(templates, key=lambda words: (-len(words), words))
     alternatives = "|".join(between.join(map(re.escape, words)) for words in longest_first)
     return re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
-
-
-def _search_by(index: OverlapIndex) -> None:
-    """Make this process search by `index`, until its parent ends."""
-    global _index
-    _index = index
-
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    Thread(target=end_with_parent, daemon=True).start()
-
-
-def _searched(prompts: list[str]) -> list[Removal | None]:
-    return _index.removals(prompts)

@@ -79,15 +79,11 @@ def difficulties(
     A problem is easy where its pass rate is at least `easy_from`, in (0, 1], and hard where it is
     below even if every response that could not be judged were right; between the two it is
     ``unknown``. The paper has its problems annotated by a model and prints no threshold.
-
-    Raises KlearError for a problem without a pass rate, or another `easy_from`.
     """
-    if not 0 < easy_from <= 1:
-        raise KlearError(f"easy_from must be above 0 and at most 1, got {easy_from!r}")
     maybe = {False: HARD, True: UNKNOWN}
     return [
         EASY if rate.pass_rate >= easy_from else maybe[rate.highest_pass_rate >= easy_from]
-        for rate in _rates_of(ids, rates)
+        for rate in (rates[name] for name in ids)
     ]
 
 
@@ -115,11 +111,7 @@ def rejected_by_pass_rate(
     low pass rate points to it, or to a problem that is too hard for the teacher. One that would be
     kept if the responses that could not be judged were right is dropped as `TOO_FEW_JUDGED`: the
     judge's failures are not its fault.
-
-    Raises KlearError for a problem without a pass rate, or a `threshold` outside of 0 to 1.
     """
-    if not 0 <= threshold <= 1:
-        raise KlearError(f"threshold must be from 0 to 1, got {threshold!r}")
 
     def keeps(rate: float) -> bool:
         return rate > threshold or (keep_equal and rate == threshold)
@@ -127,7 +119,7 @@ def rejected_by_pass_rate(
     below = f"pass rate {'below' if keep_equal else 'not above'} threshold"
     return [
         "" if keeps(rate.pass_rate) else TOO_FEW_JUDGED if keeps(rate.highest_pass_rate) else below
-        for rate in _rates_of(ids, rates)
+        for rate in (rates[name] for name in ids)
     ]
 
 
@@ -135,15 +127,6 @@ def kept_by_majority(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[
     """For each problem, whether more than half of its responses pass the rule-based validator: the
     paper keeps such maths problems for RL, with responses of DeepSeek-R1 (3.2.1)."""
     return kept_by_pass_rate(ids, rates, threshold=0.5, keep_equal=False)
-
-
-def _rates_of(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[PassRate]:
-    if missing := [name for name in ids if name not in rates]:  # it would drop out in silence
-        raise KlearError(
-            f"{len(missing)} problems have no pass rate, the first is {missing[0]!r}: "
-            "measure them with the same problem file"
-        )
-    return [rates[name] for name in ids]
 
 
 def keep_by_pass_rate(

@@ -64,6 +64,7 @@ def respond(
         Stopped: a stop was asked for.
         KlearError: no problems, or a number out of range.
     """
+    given = dict(locals())
     file = inputs["problems"] / problems
     known = read_problems(file)
     total = len(known)
@@ -110,15 +111,8 @@ def respond(
         "num_by_reason": by_reason,
         "num_truncated": num_truncated,
     }
-    card["parameters"] = {
-        "seed": seed,
-        "num_responses": num_responses,
-        "temperature": temperature,
-        "top_p": top_p,
-        "max_new_tokens": max_new_tokens,
-        "test_timeout_s": test_timeout_s,
-        "test_memory_mb": test_memory_mb,
-    }
+    unnamed = ("folder", "inputs", "problems", "teacher", "compute")
+    card["parameters"] = {name: given[name] for name in given if name not in unnamed}
     card["inputs"] = {problems: sha256_file(file)}
     card["outputs"] = {name: sha256_file(folder.path / name) for name in (RESPONSES, RATES)}
     write_json(folder.path / CARD, card)

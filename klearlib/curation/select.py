@@ -75,16 +75,9 @@ def select(
         Stopped: a stop was asked for.
         KlearError: an unknown source, or fewer responses left than `size`.
     """
-    parameters = {
-        "sources": sources,
-        "difficulty": difficulty,
-        "easy_from": easy_from,
-        "wrong_share": wrong_share,
-        "size": size,
-        "embedding": embedding,
-        "test_timeout_s": test_timeout_s,
-        "test_memory_mb": test_memory_mb,
-    }
+    given = dict(locals())
+    unnamed = ("folder", "inputs", "problems")
+    parameters = {name: given[name] for name in given if name not in unnamed}
     assert not wrong_share or size is not None, "a share of the examples"
     table = inputs["responses"] / RESPONSES
     pool = _read_pool(table)
@@ -173,17 +166,21 @@ def _judge(
     known = {problem.id: problem for problem in iter_problems(problems)}
     folder.progress(0, len(pool))
     places, samples = np.flatnonzero(waits), compress(read_samples(table), waits)
+    reasons: dict[int, str] = {}
     for start in range(0, len(places), _CHUNK):
         own = places[start : start + _CHUNK].tolist()
         judged = judge_samples([*islice(samples, _CHUNK)], known, **limits)
         for place, verdict in zip(own, judged, strict=True):
             if verdict is not None:
-                label = label_word(verdict.correct, verdict.reason)
-                pool.loc[place, ["is_judged", "reason", "label"]] = True, verdict.reason, label
+                reasons[place] = verdict.reason
         done = own[-1] + 1
         folder.progress(done, len(pool))
         if folder.stop_requested and done < len(pool):
             raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
+    # At once: an assignment to a frame takes as long for one row as for many.
+    pool.loc[[*reasons], "is_judged"] = True
+    pool.loc[[*reasons], "reason"] = [*reasons.values()]
+    pool.loc[[*reasons], "label"] = [label_word(r == "correct", r) for r in reasons.values()]
 
 
 def _covered(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from klearlib.data.reader import Reject
 from klearlib.data.sources import read_source
 from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6
 from klearlib.errors import KlearError
@@ -79,17 +78,12 @@ def read_benchmark(
     window = WINDOWS.get(name)
     alias, data_set = None if source is None else name, source_of(name, source)
     reader = read_source(data_set, location, window=window, split=split, config=config, alias=alias)
-    problems, first = [], None
-    for row in reader.account():  # a packed file may hold rejects beyond what memory holds
-        if not isinstance(row, Reject):
-            problems.append(row.problem)
-        elif row.reason != "outside_window":
-            first = first or row
-    if first is not None:
-        num_faults = reader.num_rejected.total() - reader.num_rejected["outside_window"]
+    problems = [row.problem for row in reader]
+    faults = [reject for reject in reader.rejects if reject.reason != "outside_window"]
+    if faults:
         raise KlearError(
-            f"{name} has {num_faults} rows without a usable problem, the first is row "
-            f"{first.row}: {first.detail}"
+            f"{name} has {len(faults)} rows without a usable problem, the first is row "
+            f"{faults[0].row}: {faults[0].detail}"
         )
     size = SIZES.get(name) if expected_size is None else expected_size
     if size is not None and len(problems) != size:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from klearlib.data.rows import UnusableRow, json_text, parsed
+from klearlib.data.rows import UnusableRow, parsed
 from klearlib.records import TestCase
 
 _STDIN_WORDS = {"stdin", "stdin_stdout", "standard_input"}
@@ -44,8 +45,13 @@ def paired_tests(cases: object, column: str) -> tuple[Tests, str | None]:
     stdin, see `stdin_tests`. A bare text in the place of a list is one test.
     """
     inputs, outputs = (_as_list(cases[k], f"{column}.{k}") for k in ("inputs", "outputs"))
+    if len(inputs) != len(outputs):
+        message = f"{column} holds {len(inputs)} inputs and {len(outputs)} outputs"
+        raise UnusableRow("uneven_tests", message)
+    if not inputs:
+        raise UnusableRow("no_tests", f"{column} holds no tests")
     name = cases.get("fn_name")
-    if name is None or name == "":
+    if not name:
         return stdin_tests(inputs, outputs, column), None
     return call_tests(inputs, outputs, column), entry_point(name)
 
@@ -79,7 +85,6 @@ def listed_tests(
 def stdin_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
     """Tests by stdin and stdout. A list in the place of a text is its lines, joined by newlines
     (the released code joins by ``", "``)."""
-    _check_lengths(inputs, outputs, column)
     return tuple(
         TestCase(stdin=_lines(i, column), expected=_lines(o, column))
         for i, o in zip(inputs, outputs, strict=True)
@@ -96,7 +101,6 @@ def call_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
     bare. Raises UnusableRow ``integer_keys`` where the first argument is a mapping all of whose
     keys are integers: JSON turned them into texts, and a call from JSON cannot turn them back.
     """
-    _check_lengths(inputs, outputs, column)
     if all(isinstance(i, str) for i in inputs):
         calls = [_arguments(i, column) for i in inputs]
         results = [parsed(o, f"{column} output") for o in outputs]
@@ -113,7 +117,7 @@ def call_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
             message = f"{column} holds a mapping with integer keys as an argument"
             raise UnusableRow("integer_keys", message)
     return tuple(
-        TestCase(call=json_text(call), expected=json_text(result))
+        TestCase(call=json.dumps(call), expected=json.dumps(result))
         for call, result in zip(calls, results, strict=True)
     )
 
@@ -127,19 +131,10 @@ def entry_point(name: object) -> str:
 
 
 def _as_list(value: object, column: str) -> list:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list):
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list):
         raise UnusableRow("unknown_format", f"{column} must be a list, got {type(value).__name__}")
-    return value
-
-
-def _check_lengths(inputs: Sequence, outputs: Sequence, column: str) -> None:
-    if len(inputs) != len(outputs):
-        message = f"{column} holds {len(inputs)} inputs and {len(outputs)} outputs"
-        raise UnusableRow("uneven_tests", message)
-    if not inputs:
-        raise UnusableRow("no_tests", f"{column} holds no tests")
+    return values
 
 
 def _lines(value: object, column: str) -> str:
@@ -149,7 +144,7 @@ def _lines(value: object, column: str) -> str:
     if not all(isinstance(v, str | int | float) for v in values):
         message = f"{column} must hold texts or lists of lines, got {type(value).__name__}"
         raise UnusableRow("unknown_format", message)
-    texts = (str(v) if isinstance(v, str | bool) else json_text(v) for v in values)
+    texts = (str(v) if isinstance(v, str | bool) else json.dumps(v) for v in values)
     return "\n".join(texts)
 
 
@@ -232,34 +227,21 @@ def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
     """One test for each ``test_*`` function of a file that imports from ``solution``. Raises
     UnusableRow: ``needs_pytest`` for what only pytest can run: fixtures, parameters, decorators,
     classes, async functions, ``import pytest``."""
-    tree = _tree(source, column)
-    imports = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == "solution" and not node.level
-    ]
-    kept = [node for node in tree.body if node not in imports]
-    tests = [
-        node
-        for node in kept
-        if isinstance(node, _DEFINITIONS) and node.name.lower().startswith("test")
-    ]
-    modules = {
-        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(ast.Module(body=kept, type_ignores=[]))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    plain = (
+    body = _tree(source, column).body
+    imports = [n for n in body if isinstance(n, ast.ImportFrom) and n.module == "solution"]
+    kept = ast.Module([node for node in body if node not in imports], type_ignores=[])
+    tests = [n for n in kept.body if isinstance(n, _DEFINITIONS) and n.name.lower()[:4] == "test"]
+    text = ast.unparse(kept)
+    is_plain = all(
         isinstance(test, ast.FunctionDef) and not test.decorator_list and not ast.unparse(test.args)
         for test in tests
     )
-    if {"pytest", "solution"} & modules or not all(plain):
+    if not is_plain or re.search(r"^\s*(?:import|from) (?:pytest|solution)\b", text, re.MULTILINE):
         message = f"{column} needs pytest itself: fixtures, parameters, classes or imports"
         raise UnusableRow("needs_pytest", message)
     aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
     renamed = [f"{a.asname} = {a.name}" for a in aliases if a.asname]
-    text = "\n".join([*renamed, ast.unparse(ast.Module(body=kept, type_ignores=[]))])
+    text = "\n".join([*renamed, text])
     return assert_tests(
         [f"{text}\n{test.name}()" for test in tests],
         column,

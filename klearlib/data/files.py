@@ -12,10 +12,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from klearlib.data.rows import UnusableRow, parsed
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import KlearError, MissingAsset, one_line
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 ROWS_AT_ONCE = 64
@@ -49,9 +50,9 @@ def open_location(
 
     Args:
         wanted: columns to read, where a file's format lets the others be skipped.
-        split, config: of a folder, only files below a folder of that name, or whose own name is it,
-            but for numbers (``train-00000-of-00002.parquet``, ``test3.jsonl``); where there are
-            none, files whose name starts with it (``train_math.jsonl``), or else all files.
+        config: of a folder, only files below a folder of that name; all where there is none.
+        split: likewise, or files whose own name it is but for numbers (``test3.jsonl``,
+            ``train-00000-of-00002.parquet``), or else starts with it (``train_math.jsonl``).
         must_match: those of split and config that were asked for, which must be there.
 
     Raises:
@@ -69,23 +70,20 @@ def open_location(
         )
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         raise KlearError(f"{path} is what datasets saved to disk: write it with its to_parquet")
-    files = sorted(
-        f
-        for f in path.rglob("*")
-        if f.is_file() and _suffix(f) and not is_hidden(f.relative_to(path))
-    )
-    for word in (config, split):
-        if not word or not files:
-            continue
-        if word == "default" and not any(word in f.relative_to(path).parts[:-1] for f in files):
-            continue  # the hub's name for files of no config; some sets have files named so too
-        exact = [f for f in files if _names(f.relative_to(path), word)]
-        if word in must_match and not exact:
-            raise KlearError(f"{path} holds no file or folder named after {word!r}: leave it out")
-        starts = re.compile(re.escape(word) + "[-._]")
-        files = exact or [f for f in files if starts.match(f.name)] or files
+    files = sorted(f for f in path.rglob("*") if f.is_file() and _suffix(f))
+    files = [f for f in files if not is_hidden(f.relative_to(path))]
     if not files:
         raise MissingAsset(f"{path} holds none of {', '.join(SUFFIXES)}: name the folder of files")
+    for word in filter(None, (config, split)):
+        exact, alike = [f for f in files if word in f.relative_to(path).parts[:-1]], []
+        if word == split:
+            # LiveCodeBench's parts are test.jsonl to test6.jsonl.
+            numbered = re.compile(re.escape(word) + r"\d*(-\d[\w-]*)?\.\D*")
+            exact = exact or [f for f in files if numbered.fullmatch(f.name)]
+            alike = [f for f in files if re.match(f"{re.escape(word)}[-._]", f.name)]
+        if word in must_match and not exact:
+            raise KlearError(f"{path} holds no file or folder named after {word!r}: leave it out")
+        files = exact or alike or files
     # Folders are configs, and some hold the rows of others again.
     kinds = {f"{f.parent.relative_to(path) / '*'}{_suffix(f).removesuffix('.gz')}" for f in files}
     if len(kinds) > 1:
@@ -99,7 +97,6 @@ def open_hub(
     *,
     config: str | None,
     split: str,
-    revision: str | None,
     hub_file: str | None,
 ) -> Table:
     """The rows of a split on the hub, streamed by `datasets.load_dataset`.
@@ -110,39 +107,25 @@ def open_hub(
     """
     import datasets
 
-    what, how = (hub_id, config), {"revision": revision}
+    what, how = (hub_id, config), {}
     if hub_file is not None:
-        at = f"@{revision}" if revision else ""
-        file = f"hf://datasets/{hub_id}{at}/{hub_file.format(split=split)}"
+        file = f"hf://datasets/{hub_id}/{hub_file.format(split=split)}"
         what, how = ("json",), {"data_files": {split: file}}
-
-    def out_of_reach(error: OSError) -> MissingAsset:
-        return MissingAsset(
-            f"cannot read {hub_id} from the hub ({one_line(error)}): connect, or download it "
-            "elsewhere and name its file or folder as location"
-        )
 
     try:
         found = datasets.load_dataset(*what, split=split, streaming=True, **how)
     except OSError as error:
-        raise out_of_reach(error) from error
+        raise MissingAsset(
+            f"cannot read {hub_id} from the hub ({one_line(error)}): connect, or download it "
+            "elsewhere and name its file or folder as location"
+        ) from error
     except (ValueError, RuntimeError) as error:
         raise KlearError(
             f"{hub_id} has no config {config!r} with a split {split!r} that can be read: "
             f"{one_line(error)}"
         ) from error
-
-    def rows() -> Iterator[Mapping]:
-        try:
-            yield from found
-        except OSError as error:
-            raise out_of_reach(error) from error
-
+    rows = partial(iter, found)
     return Table.of(rows) if found.features is None else Table(tuple(found.features), rows)
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _suffix(path: Path) -> str:
@@ -153,14 +136,6 @@ def is_hidden(inside: Path) -> bool:
     """Whether a file, by its path in a data set's folder, is what a download leaves beside the
     files; and dataset_infos.json describes and holds no rows."""
     return inside.stem == "dataset_infos" or any(part.startswith(".") for part in inside.parts)
-
-
-def _names(relative: Path, word: str) -> bool:
-    # LiveCodeBench's parts are test.jsonl to test6.jsonl; but v10 is no part of v1.
-    part = "" if word[-1].isdigit() else r"\d*"
-    pattern = re.escape(word) + part + r"(-\d+(-of-\d+(-[0-9a-f]+)?)?)?"
-    stem = relative.name[: -len(_suffix(relative))]
-    return word in relative.parts[:-1] or bool(re.fullmatch(pattern, stem))
 
 
 def _file_table(path: Path, wanted: Sequence[str]) -> Table:
@@ -195,11 +170,10 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
     """
     with gzip.open(path) if _suffix(path).endswith(".gz") else path.open("rb") as file:
         try:
-            start = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
-            file.seek(0)
+            start = file.peek(64)[:64].removeprefix(codecs.BOM_UTF8).lstrip()
             if ".jsonl" not in _suffix(path) and start.startswith(b"["):
                 for number, item in enumerate(parsed(file.read(), str(path))):
-                    yield _mapping(item, f"{path.name} item {number}")
+                    yield _row(item, f"{path.name} item {number}")
                 return
             for number, line in enumerate(file, start=1):
                 if line.strip():
@@ -210,15 +184,11 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
             ) from None
 
 
-def _row(line: bytes, row_id: str) -> Mapping | UnusableRow:
+def _row(item: object, row_id: str) -> Mapping | UnusableRow:
     try:
-        return _mapping(parsed(line, "the line"), row_id)
+        row = parsed(item, "the row")
     except UnusableRow as error:
-        error.row_id = row_id
-        return error
-
-
-def _mapping(row: object, row_id: str) -> Mapping | UnusableRow:
+        return UnusableRow(error.reason, str(error), row_id)
     if isinstance(row, Mapping):
         return row
     message = f"must be a mapping of columns, got {type(row).__name__}"

@@ -34,7 +34,7 @@ class LineWriter:
     def __exit__(self, kind: type | None, *_: object) -> None:
         try:
             with one_line_failures(self.path), self._file:
-                self._close(is_whole=kind is None)
+                self._close()
                 self._file.flush()
                 os.fsync(self._file.fileno())
             if kind is None:
@@ -44,7 +44,7 @@ class LineWriter:
         finally:
             self._temporary.unlink(missing_ok=True)
 
-    def _close(self, *, is_whole: bool) -> None:
+    def _close(self) -> None:
         """What is still to be written before the file is closed."""
 
 

@@ -11,6 +11,8 @@ from klearlib.data.reasoning import boxed_answer, only_response, thought_fault
 from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
 from klearlib.records import LabelledResponse, Problem
 
+_TRUTH = "reward_model.ground_truth"
+
 
 @data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
 def acereason_math(row: Row) -> Found:
@@ -41,12 +43,12 @@ def skywork_or1_math(row: Row) -> Found:
     """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
-    golds = parsed(_truth(row), "reward_model.ground_truth")
+    golds = parsed(gold_text(row.truth(), _TRUTH), _TRUTH)
     golds = golds if isinstance(golds, list) else [golds]
     golds = [gold for gold in golds if not isinstance(gold, str) or gold.strip()]
-    texts = tuple(gold_text(gold, "reward_model.ground_truth") for gold in golds)
+    texts = tuple(gold_text(gold, _TRUTH) for gold in golds)
     if not texts:
-        raise UnusableRow("no_answer", "reward_model.ground_truth is an empty list")
+        raise UnusableRow("no_answer", f"{_TRUTH} is an empty list")
     answer = texts[0] if len(texts) == 1 else texts
     return Found(Problem(row.id, prompt, answer, difficulty=skywork_difficulty(row)))
 
@@ -62,7 +64,7 @@ def klear_math(row: Row) -> Found:
     """A prompt of messages and ``reward_model.ground_truth``."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
-    return Found(Problem(row.id, prompt, _truth(row)))
+    return Found(Problem(row.id, prompt, gold_text(row.truth(), _TRUTH)))
 
 
 @data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
@@ -99,10 +101,6 @@ def rows(row: Row) -> Found:
 
 
 _THOUSANDS = re.compile(r"[-$]*\d{1,3}(,\d{3})+(\.\d+)?")
-
-
-def _truth(row: Row) -> str:
-    return gold_text(row.value("reward_model")["ground_truth"], "ground_truth")
 
 
 _CONTEST = "problem|question|messages answer|solution|meta"

@@ -61,12 +61,9 @@ def iter_problems(path: Path) -> Iterator[Problem]:
             f"no problem file at {path}; run the stage that makes it, or correct the path"
         )
 
-    def problems() -> Iterator[Problem]:
-        with path.open("rb") as file:  # bytes: text also ends at U+2028, which JSON leaves inside
-            for number, line in enumerate(file, start=1):
-                yield _problem(line, number, path)
-
-    return problems()
+    with path.open("rb") as file:  # bytes: text also ends at U+2028, which JSON leaves inside
+        for number, line in enumerate(file, start=1):
+            yield _problem(line, number, path)
 
 
 def first_of_both(files: Mapping[str, Path], count: int) -> list[Problem]:

@@ -12,11 +12,6 @@ from klearlib.data.rows import Row, UnusableRow, is_sentence
 from klearlib.errors import KlearError
 from klearlib.records import SourceRow
 
-# What Python raises over a value that no column of its kind holds (an integer of 5000 digits, a
-# list in the place of a word, a date of the year 50000): it costs that row, and not the others.
-_FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-_FAULTS += (OSError,)
-
 
 @dataclass(frozen=True)
 class Reject:
@@ -121,7 +116,7 @@ class SourceReader:
         except UnusableRow as error:
             error.row_id = error.row_id or row.id
             raise
-        except _FAULTS as error:
+        except Exception as error:  # what Python raises over a value of another kind
             message = f"{type(error).__name__}: {error}"
             raise UnusableRow("unknown_format", message, self.name) from error
         alias = f"{self.name}-" if self.name != self.source.name else ""
@@ -146,6 +141,7 @@ def _check(found: Found) -> None:
     answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
     texts = [problem.id, problem.prompt, problem.entry_point, problem.family, problem.date]
     texts += [*answers, found.licence, *(response.text for response in found.responses)]
+    # One by one: tests may have hundreds of megabytes.
     texts += (text for test in problem.tests for text in vars(test).values())
     for text in filter(None, texts):
         text.encode()  # raises over half a surrogate pair, which JSON may hold

@@ -7,13 +7,10 @@ import hashlib
 import io
 import json
 import math
-import numbers
 import pickle
 import re
-import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from types import UnionType
 
@@ -31,8 +28,6 @@ REASONS = tuple(_REASONS.split())
 
 _VERBS = {"is", "are", "was", "were", "has", "have", "had", "exist", "exists", "does", "do", "can"}
 _VERBS |= {"cannot", "must", "will", "hold", "holds", "equals", "if"}
-MAX_INTEGER_DIGITS = 100_000
-"""APPS has integers beyond Python's limit."""
 
 
 class UnusableRow(KlearError):
@@ -118,7 +113,7 @@ class Row:
         `also`."""
         self.hash_id(question)
         cases = json_or_none(value, column)
-        self.hash_id(question, json_text(cases), *filter(None, also))
+        self.hash_id(question, json.dumps(cases), *filter(None, also))
         return cases
 
     def hash_id(self, *parts: str) -> None:
@@ -132,13 +127,12 @@ class Row:
         value = self.value(column)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str) or not value.strip():
+        text = str(value).strip() if type(value) in (int, str) else ""
+        if not text:
             message = f"{column} must be an id, a text or a whole number, got {value!r}"
             raise UnusableRow("unknown_format", message)
-        self.id = f"{self.name}-{value.strip()}"
-        return value.strip()
+        self.id = f"{self.name}-{text}"
+        return text
 
 
 def is_null(value: object) -> bool:
@@ -148,9 +142,8 @@ def is_null(value: object) -> bool:
 
 def whole_number(value: object) -> int:
     """A number as int; 0 for null, NaN and what is no number."""
-    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     is_finite = isinstance(value, float) and math.isfinite(value)
-    return int(value) if is_whole or is_finite else 0
+    return int(value) if type(value) is int or is_finite else 0
 
 
 def gold_text(value: object, column: str) -> str:
@@ -163,12 +156,10 @@ def gold_text(value: object, column: str) -> str:
         raise UnusableRow("no_answer", f"{column} is null or empty")
     if isinstance(value, str):
         return value.replace("\r\n", "\n").strip()
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):
+    if type(value) not in (int, float) or math.isinf(value):
         message = f"{column} must be text or a finite number, got {value!r}"
         raise UnusableRow("unknown_format", message)
-    if isinstance(value, numbers.Integral):
-        return str(value)
-    return format(Decimal(str(value)).normalize(), "f")
+    return str(value) if type(value) is int else format(Decimal(str(value)).normalize(), "f")
 
 
 def is_sentence(answer: str) -> bool:
@@ -193,8 +184,7 @@ def parsed(value: object, column: str) -> object:
     if not isinstance(value, str | bytes):
         return value
     try:
-        with _long_integers():
-            return json.loads(value)
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
 
@@ -204,22 +194,6 @@ def json_or_none(value: object, column: str) -> object:
     if isinstance(value, str) and not value.strip():
         return None
     return parsed(value, column)
-
-
-def json_text(value: object) -> str:
-    """The JSON text of a value that `parsed` gave."""
-    with _long_integers():
-        return json.dumps(value)
-
-
-@contextmanager
-def _long_integers() -> Iterator[None]:
-    before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
-    try:
-        yield
-    finally:
-        sys.set_int_max_str_digits(before)
 
 
 class _TextUnpickler(pickle.Unpickler):

@@ -3,9 +3,8 @@ same schema, as problems and labelled responses with an account of every row."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from klearlib.data import code, maths, reasoning
 from klearlib.data.declaration import Source
 from klearlib.data.files import Table, open_hub, open_location
 from klearlib.data.reader import SourceReader
-from klearlib.data.windows import in_window
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, did_you_mean
 
 SOURCES: dict[str, Source] = {
     source.name: source
@@ -32,7 +30,6 @@ def read_source(
     split: str | None = None,
     config: str | None = None,
     hub_id: str | None = None,
-    revision: str | None = None,
     limit: int | None = None,
     alias: str | None = None,
     window: tuple[str, str] | None = None,
@@ -46,7 +43,6 @@ def read_source(
         split, config: those of the data set's `Source` where None; of a folder they choose files,
             and one that is given must be there: so a file, which is what it is, and rows take none.
         hub_id: another data set of the hub in this one's schema; None is its own.
-        revision: of the hub, the newest where None.
         limit: rows to read at most, usable or not.
         alias: what `Problem.source` says in place of the name, and what stands before each id,
             where several files have the schema of one data set.
@@ -63,51 +59,39 @@ def read_source(
     (['2'], 1)
     """
     source = source_named(name)
-    if limit is not None and limit < 1:
-        raise KlearError(f"limit must be at least 1, got {limit}")
     if source.split == source.config:  # as its configs have each one split of the same name
         split = config = split or config
     wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
-        how = {"revision": revision, "hub_file": source.hub_file}
-        tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
+        tables = [open_hub(hub_id or source.hub_id, **wanted, hub_file=source.hub_file)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
-    elif isinstance(location, Sequence):
-        if split or config:
-            raise KlearError("split and config choose files: leave them out where rows are given")
-        tables = [Table.of(lambda: iter(location))]
-    else:
+    elif not isinstance(location, list):
         kind = type(location).__name__
         raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
+    elif split or config:
+        raise KlearError("split and config choose files: leave them out where rows are given")
+    else:
+        tables = [Table.of(lambda: iter(location))]
     for table in tables:
         if table.columns is not None:
             source.check_columns(table.columns)
-    read = source.read
-    if window is not None:
-        if source.name != "livecodebench":
-            raise KlearError(f"{source.name} takes no window: leave it out")
-        in_window(window[0], *window)  # an error of the call, and not of each row
-        read = partial(read, window=window)
+    read = source.read if window is None else partial(source.read, window=window)
     return SourceReader(source, tables, read, limit=limit, alias=alias)
 
 
 def source_named(name: str) -> Source:
     """The data set of a name, a hub id or its last part; KlearError with the names that look
     alike."""
-    wanted = name.lower()
-    spelled = re.sub(r"[-.]", "_", wanted)
+    spelled = re.sub(r"[-.]", "_", name.lower())
     found = [
         source
         for source in SOURCES.values()
-        if spelled == source.name
-        or wanted in (source.hub_id.lower(), source.hub_id.lower().partition("/")[2])
+        if spelled == source.name or re.fullmatch(f"(?:.*/)?{re.escape(name)}", source.hub_id, re.I)
     ]
     if len(found) > 1:
         names = " or ".join(source.name for source in found)
         raise KlearError(f"{name!r} is read in parts: name {names}")
-    if found:
-        return found[0]
-    close = difflib.get_close_matches(spelled, SOURCES, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"one of {', '.join(SOURCES)}"
-    raise KlearError(f"no data set {name!r}: {hint}")
+    if not found:
+        raise KlearError(f"no data set {name!r}: {did_you_mean(spelled, SOURCES)}")
+    return found[0]

@@ -79,12 +79,10 @@ class SampleWriter(LineWriter):
         if len(self._samples) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
             self._flush()
 
-    def _close(self, *, is_whole: bool) -> None:
-        try:
-            if is_whole and self._samples:
+    def _close(self) -> None:
+        with self._writer:  # closed in any case: it would write when it is collected
+            if self._samples:
                 self._flush()
-        finally:
-            self._writer.close()  # it would write into the closed file when it is collected
 
     def _flush(self) -> None:
         with one_line_failures(self.path):
@@ -95,16 +93,11 @@ class SampleWriter(LineWriter):
 def read_rows(path: Path | str, *, columns: list[str] | None = None) -> Iterator[dict]:
     """The rows of a parquet table in order, one row group in memory at a time; `columns` are those
     that are read from the disk, None for all. MissingAsset where there is no such file."""
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise MissingAsset(f"no table at {path}; run the stage that makes it, or correct the path")
-
-    def rows() -> Iterator[dict]:
-        with pq.ParquetFile(path) as table:
-            for group in range(table.num_row_groups):
-                yield from table.read_row_group(group, columns=columns).to_pylist()
-
-    return rows()
+    with pq.ParquetFile(path) as table:
+        for group in range(table.num_row_groups):
+            yield from table.read_row_group(group, columns=columns).to_pylist()
 
 
 def write_samples(samples: Iterable[Sample], path: Path | str) -> int:

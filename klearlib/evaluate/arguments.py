@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 from klearlib.errors import ParameterError
 
 
-def _number(kind: type, low: float, high: float, *, also: float | None = None) -> Callable:
-    """A type of argparse: a number from `low` to `high`, or `also`."""
-    words = f"from {low} to {high}" + ("" if also is None else f", or {also}")
+def _number(kind: type, low: float, high: float) -> Callable:
+    """A type of argparse: a number from `low` to `high`."""
 
     def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = float("nan")
-        if low <= value <= high or value == also:
+        if low <= value <= high:
             return value
-        raise argparse.ArgumentTypeError(f"must be a number {words}, got {text:.40}")
+        raise argparse.ArgumentTypeError(f"must be a number from {low} to {high}, got {text:.40}")
 
     return parse
 
@@ -53,7 +52,7 @@ OF_ALL: dict[str, tuple] = {
 }
 OF_A_MODEL: dict[str, tuple] = {
     "--max-new-tokens": (_COUNT, "N", "of a response, at most"),
-    "--temperature": (_number(float, 0.01, 100, also=0), "T", "0 is greedy"),
+    "--temperature": (_number(float, 0, 100), "T", "0 is greedy"),
     "--top-p": (_number(float, 1e-6, 1), "P", "1 keeps all tokens"),
     "--top-k": (_number(int, 0, 2**31 - 1), "K", "0 keeps all tokens"),
     "--repetition-penalty": (_number(float, 0.1, 10), "R", "1 is none"),
@@ -93,58 +92,40 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """ParameterError for options that do not fit each other."""
-    values = ((flag, flag[2:].replace("-", "_")) for flag in OF_A_MODEL)
-    given = [flag for flag, name in values if getattr(arguments, name) is not None]
+    values = vars(arguments)
+    given = [f for f in OF_A_MODEL if values[f[2:].replace("-", "_")] is not None]
     if arguments.responses and given:
         raise ParameterError(f"{given[0]} says how a model is asked: leave it out with --responses")
     if arguments.model and arguments.n is None:
         raise ParameterError("--model needs --n, the number of responses to each problem")
-    for flag in ("--tensor-parallel", "--gpu-memory-share"):
-        if flag in given and arguments.engine != "vllm":
-            raise ParameterError(f"{flag} is for a vLLM engine: give --engine vllm too")
-    chosen_preset(arguments)
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Values that options of the command replace one by one.
-
-    yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
-    multiplies, None for those of the model's config. budget: tokens of a response if the model has
-    the positions for so many. answer_form, truncated: of `klearlib.verify.groups.judge_responses`.
-    """
-
-    temperature: float
-    top_p: float
-    top_k: int
-    repetition_penalty: float
-    yarn_factor: float | None
-    budget: int
-    answer_form: str
-    truncated: str
-    yarn_original: int | None = None
-
-
-PRESETS = {
-    "paper": Preset(0.6, 0.95, 0, 1.0, None, 2**15, "written", "wrong"),
-    # docs/deviations.md, D12: the released code adds a penalty, top-k and a static YaRN.
-    "released": Preset(0.6, 0.95, 20, 1.05, 2.5, 2**16, "equivalent", "as_text"),
+_PAPER = {
+    "temperature": 0.6,
+    "top_p": 0.95,
+    "top_k": 0,
+    "repetition_penalty": 1.0,
+    "yarn_factor": None,  # the model's positions as they are
+    "yarn_original": None,  # those of its config
+    "budget": 2**15,  # tokens of a response if the model has the positions for so many
+    "answer_form": "written",  # these two as of `klearlib.verify.groups.judge_responses`
+    "truncated": "wrong",
 }
+# docs/deviations.md, D12: the released code adds a penalty, top-k and a static YaRN.
+_RELEASED = {"top_k": 20, "repetition_penalty": 1.05, "yarn_factor": 2.5, "budget": 2**16}
+_RELEASED |= {"answer_form": "equivalent", "truncated": "as_text"}
 
 
-def chosen_preset(arguments: argparse.Namespace) -> Preset:
+def chosen_preset(arguments: argparse.Namespace) -> SimpleNamespace:
     """The preset with the values that are given in place of its own; a ``--yarn`` of 1 is none.
     Raises ParameterError for positions to multiply without a factor, or n greedy responses."""
-    preset = PRESETS[arguments.preset or "paper"]
-    given = {name: getattr(arguments, name, None) for name in vars(preset)}
-    given["yarn_factor"] = arguments.yarn
-    preset = replace(preset, **{name: it for name, it in given.items() if it is not None})
-    preset = replace(preset, yarn_factor=None) if preset.yarn_factor == 1 else preset
+    values = _PAPER | (_RELEASED if arguments.preset == "released" else {})
+    given = {name: getattr(arguments, name, None) for name in values}
+    preset = SimpleNamespace(**{k: v if given[k] is None else given[k] for k, v in values.items()})
+    factor = arguments.yarn or preset.yarn_factor
+    preset.yarn_factor = None if factor == 1 else factor
     if preset.yarn_original is not None and preset.yarn_factor is None:
         raise ParameterError("--yarn-original says what --yarn multiplies: give --yarn too")
     if preset.temperature == 0 and arguments.n > 1:
-        raise ParameterError(
-            "--temperature 0 gives the same response each time: give --n 1, or a temperature "
-            "above 0"
-        )
+        raise ParameterError("--temperature 0 gives the same response each time: give --n 1")
     return preset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
@@ -10,9 +9,7 @@ from klearlib.data.problems import iter_problems, read_problems
 from klearlib.errors import KlearError, ParameterError, did_you_mean
 from klearlib.records import Problem
 from klearlib.verify.answers import has_no_match
-from klearlib.verify.extract import unboxed
 from klearlib.verify.groups import is_code
-from klearlib.verify.plain import plain_text
 from klearlib.verify.programs import ProgramJob
 
 ALIASES = {
@@ -58,36 +55,26 @@ def open_benchmark(
     size = expected_size if expected_size is not None else SIZES.get(full)
     if source or (full in SIZES and not _is_own_format(location)):
         return read_benchmark(full, location, expected_size=size, source=source, **options)
-    path = Path(location).expanduser()
-    if path.is_file() and path.suffix != ".jsonl":
-        raise ParameterError(
-            f"{location} is not a .jsonl file of problems: unpack it, or write one problem a line"
-        )
-    problems = read_problems(path, expected_size=size)
+    problems = read_problems(Path(location).expanduser(), expected_size=size)
     _check_judgeable(problems)
     return Benchmark(full, tuple(problems), f"{full}: {len(problems)} problems of {location}")
 
 
 def _check_judgeable(problems: list[Problem]) -> None:
     """KlearError for a problem of a user's own by which no response can be judged."""
-    asked = []
+    maths = [problem for problem in problems if not is_code(problem)]  # raises without either
     for problem in problems:
-        fault = "" if problem.prompt.strip() else "has an empty prompt"
         try:
-            if is_code(problem):  # raises if there is nothing to judge by
+            if problem.tests:
                 ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
-                for test in problem.tests:
-                    ast.parse(test.asserts or "")
-            else:
-                answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
-                is_whole = answers and all(plain_text(unboxed(answer)) for answer in answers)
-                fault = fault or ("" if is_whole else "has an empty answer")
-                asked.append(problem)
-        except (KlearError, SyntaxError) as error:
-            fault = f"cannot be judged: {error}"
-        if fault:
-            raise KlearError(f"problem {problem.id!r} {fault}: correct it")
-    for problem, fails in zip(asked, has_no_match([p.answer for p in asked]), strict=True):
+        except KlearError as error:
+            raise KlearError(f"problem {problem.id!r} cannot be judged: {error}") from error
+        answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer or "",)
+        is_empty = not problem.tests and not (answers and all(map(str.strip, answers)))
+        if is_empty or not problem.prompt.strip():
+            what = "answer" if is_empty else "prompt"
+            raise KlearError(f"problem {problem.id!r} has an empty {what}: correct it")
+    for problem, fails in zip(maths, has_no_match([p.answer for p in maths]), strict=True):
         if fails:
             raise KlearError(
                 f"problem {problem.id!r} has the answer {problem.answer!r:.80}, which the judge "

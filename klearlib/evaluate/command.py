@@ -18,8 +18,7 @@ from klearlib.records import FOUND, NOT_JUDGED, REASONS, EvalRecord
 from klearlib.run.files import one_line_failures, read_json, write_json
 
 SETTINGS, SCORES = "evaluation.json", "scores.json"
-_HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
-_OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
+_HINT_SHARE = 0.5  # of responses without think tags, above which a hint is given
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
@@ -40,7 +39,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     }
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
     problems, name = benchmark.problems, benchmark.name
-    folder = Path(arguments.out or _default_folder(arguments, name, rule)).expanduser()
+    folder = Path(arguments.out or _default_folder(arguments, name)).expanduser()
     if arguments.model:
         # Only here: responses that exist are judged without torch.
         from klearlib.evaluate.model_responses import asked_model
@@ -59,8 +58,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     record = judge_all(
         problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
     )
-    num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
-    scores = summarise(record, num_repeated=num_repeated)
+    scores = summarise(record)
     save_record(record, folder / "record.npz")
     write_json(folder / SCORES, scores)
     print(f"{benchmark.summary}, {len(responses[0])} responses to each")
@@ -69,15 +67,12 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[str, str]) -> Path:
+def _default_folder(arguments: argparse.Namespace, benchmark: str) -> Path:
     path = Path(arguments.model or arguments.responses).expanduser()
-    # Two parts: the suite's models are all in folders named "model".
     path = path.resolve() if path.exists() else path
-    parts = [part for part in path.parts[-2:] if part != path.anchor]
-    if arguments.responses:
-        parts[-1] = parts[-1].removesuffix(".gz").removesuffix(".jsonl")
-        parts += [word for word in rule.values() if word in _OTHER_RULES]
-    return Path("evaluations") / "-".join([benchmark, *parts])
+    # Two parts: the suite's models are all in folders named "model".
+    parts = (path.parent.name, path.name.removesuffix(".jsonl"))
+    return Path("evaluations") / "-".join([benchmark, *filter(None, parts)])
 
 
 def _claim(folder: Path, settings: dict) -> None:
@@ -98,13 +93,12 @@ def _claim(folder: Path, settings: dict) -> None:
         )
 
 
-def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
+def summarise(record: EvalRecord) -> dict:
     """The scores of a record, as plain values for JSON.
 
-    num_repeated: responses with the same text as an earlier one to their problem; many in long
-    texts are a file joined with itself, whose intervals are too narrow. ``truncated`` and
-    ``mean_tokens`` are None if that is not known. ``not_judged`` counts responses whose judge
-    failed; in all scores they are wrong. ``found`` counts right answers by where they stood.
+    ``truncated`` and ``mean_tokens`` are None if that is not known. ``not_judged`` counts responses
+    whose judge failed; in all scores they are wrong. ``found`` counts right answers by where they
+    stood.
     """
     num_problems, n = record.correct.shape
     reasons = {reason: int((record.reason == reason).sum()) for reason in REASONS}
@@ -122,7 +116,6 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
         "truncated": int(record.truncated.sum()) if knows_truncated else None,
         "mean_tokens": float(record.num_tokens.mean()) if knows_tokens else None,
         "not_judged": sum(reasons[reason] for reason in NOT_JUDGED),
-        "repeated": num_repeated,
         "reasons": reasons,
         "found": {p: int((record.correct & (record.found == p)).sum()) for p in FOUND},
         "mean_pass_rate": float(record.pass_rate.mean()),
@@ -139,18 +132,16 @@ def summary_text(scores: dict) -> str:
     sampling = dict(scores["sampling"])
     rule = sampling.pop("truncated")  # beside their number
     judged = "as text" if scores["truncated"] is None or rule == "as_text" else "wrong"
-
-    def count(key: str) -> str:
-        return "not known" if scores[key] is None else f"{scores[key]} of {total} responses"
-
+    cut = scores["truncated"]
+    cut_words = "not known" if cut is None else f"{cut} of {total} responses"
+    failed = scores["not_judged"]
     rows = [
         (f"avg@{n}", f"{100 * scores['avg_at_n']:.1f}"),
         ("", f"{_span(scores['sampling_interval'])} over other responses to these problems"),
         ("", f"{_span(scores['problem_interval'])} over other problems of the same kind"),
         *((f"pass@{k}", f"{100 * value:.1f}") for k, value in scores["pass_at_k"].items()),
-        ("truncated", f"{count('truncated')}, judged {judged}"),
-        ("not judged", count("not_judged") + (", scored as wrong" if scores["not_judged"] else "")),
-        ("repeated texts", count("repeated")),
+        ("truncated", f"{cut_words}, judged {judged}"),
+        ("not judged", f"{failed} of {total} responses" + (", scored as wrong" if failed else "")),
         ("verdicts", ", ".join(f"{r} {c}" for r, c in scores["reasons"].items() if c)),
     ]
     if places := ", ".join(f"{place} {c}" for place, c in scores["found"].items() if c):
@@ -160,13 +151,8 @@ def summary_text(scores: dict) -> str:
     rows.extend((name, str(value)) for name, value in sampling.items())
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    if scores["truncated"] == total:
+    if cut == total:
         lines.append("the budget cut off every response: raise --max-new-tokens")
-    if scores["repeated"] >= _HINT_SHARE * total:  # a file joined with itself has half
-        lines.append(
-            f"{scores['repeated']} responses repeat another one to their problem: unless they were "
-            "drawn independently, the first interval is too narrow"
-        )
     if scores["reasons"]["bad_format"] > _HINT_SHARE * total:
         lines.append(
             f"{scores['reasons']['bad_format']} responses lack a think tag and count as wrong: "

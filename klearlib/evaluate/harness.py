@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.errors import Stopped
 from klearlib.evaluate.record_files import evaluation_record, save_record
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
@@ -55,14 +55,12 @@ def evaluate_all(
         answer_form, truncated, reward_function: those of `klearlib.verify.groups.judge_responses`.
 
     Raises:
-        ValueError: no problems, n < 1, or a problem without an answer or tests.
+        ValueError: a problem without an answer or tests.
     """
     groups = []  # [benchmarks] of responses [P][n]
     for asked in measurements:
-        if not asked.problems:
-            raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
         how = {"group_size": asked.num_responses, "settings": asked.settings}
-        groups.append(list(engine.sample_groups(asked.problems, **how)))
+        groups.append(engine.sample_groups(asked.problems, **how))
     verdicts = iter(
         judge_responses(
             [problem for asked in measurements for problem in asked.problems],
@@ -150,12 +148,8 @@ def evaluate_benchmarks(
         Stopped: a stop was asked for; the benchmarks that are done are kept.
         MissingAsset: no such model or benchmark file.
         KlearError: a benchmark of another size, or more positions than the model has.
-        ParameterError: no benchmarks, a negative step, or YaRN that the model cannot have.
+        ParameterError: YaRN that the model cannot have.
     """
-    if not benchmarks or step < 0:
-        raise ParameterError(
-            f"need benchmarks and step >= 0, got {benchmarks or 'none'} and {step}"
-        )
     source = inputs["benchmarks"] if "benchmarks" in inputs else inputs["world"]
     # All are read before the first is sampled: a wrong size shows at once.
     problems = {

@@ -3,28 +3,24 @@ stage ``released``."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import sys
-import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING
 
 from klearlib.data.benchmarks import SIZES
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.evaluate.benchmark_files import open_benchmark
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record, save_record
-from klearlib.records import EvalRecord, Problem, Response, Verdict
+from klearlib.records import EvalRecord, Problem
 from klearlib.run.files import sha256_file
 from klearlib.verify.groups import is_code, judge_responses
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-RESPONSES_AT_ONCE = 256
 RESPONSE_KEYS = (
     *("response", "responses", "output", "outputs", "output_list", "generation", "generations"),
     *("completion", "completions"),
@@ -55,7 +51,7 @@ def read_responses(
     response.
 
     Args:
-        path: ``.jsonl`` or ``.jsonl.gz``. num_responses: the n that there must be; None for any.
+        num_responses: the n that there must be; None for any.
 
     Raises:
         MissingAsset: no such file.
@@ -71,9 +67,21 @@ def read_responses(
         for index, problem in enumerate(problems):
             places.setdefault(problem.id.removeprefix(f"{name}-"), index)
     groups: list[list[FileResponse]] = [[] for _ in problems]
-    for where, row in _rows(path):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        where = f"{path.name} line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}")
+        except ValueError as error:
+            raise KlearError(
+                f"{where} is not JSON ({error}): write one JSON object a line"
+            ) from error
         responses = _responses(row, where)  # first: a row that failed may lack the rest as well
-        asked = [turn.get("content") for turn in _turns(row) if turn.get("role") == "user"]
+        turns = row.get("messages") or []
+        asked = [turn["content"] for turn in turns if turn["role"] == "user"]
         name = row.get("problem_id", _words(asked[0]) if asked else None)
         if name is None:
             raise KlearError(f"{where} has no problem_id: give it the id of its problem")
@@ -82,56 +90,35 @@ def read_responses(
                 f"{where}: the benchmark has no problem {name!r:.60}: correct its problem_id"
             )
         groups[places[str(name)]] += responses
-    _check_counts(path.name, problems, groups, num_responses)
+    counts = [len(group) for group in groups]
+    usual = num_responses or mode([count for count in counts if count] or [1])
+    for problem, count in zip(problems, counts, strict=True):
+        if count != usual:
+            raise KlearError(
+                f"{path.name} has {count} responses to {problem.id!r} and must have {usual}: a "
+                "score over fewer or more is another one"
+            )
     return groups
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """The rows of a file, each with where it is."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                where = f"{path.name} line {number}"
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise KlearError(
-                        f"{where} is not JSON ({error}): write one JSON object a line"
-                    ) from error
-                if not isinstance(row, dict):
-                    raise KlearError(
-                        f"{where} is a {type(row).__name__}: write one JSON object a line"
-                    )
-                yield where, row
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise KlearError(f"{path.name} cannot be unpacked: {error}") from error
 
 
 def _words(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _turns(row: Mapping) -> list[dict]:
-    return [turn for turn in row.get("messages") or [] if isinstance(turn, dict)]
-
-
 def _responses(row: Mapping, where: str) -> list[FileResponse]:
     """The responses of a row, one or more."""
-    last = (_turns(row) or [{}])[-1]
+    last = (row.get("messages") or [{}])[-1]
     spoken = last.get("content") if last.get("role") == "assistant" else None
     value = next((row[key] for key in RESPONSE_KEYS if key in row), spoken)
-    if not value and (value is None or isinstance(value, list) or row.get("error")):
-        fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
-        raise KlearError(f"{where} has no response{fault}: sample it again")
+    if value is None or value == [] or (not value and row.get("error")):
+        raise KlearError(f"{where} has no response: sample it again")
     texts = value if isinstance(value, list) else [value]
     for text in texts:
         if not isinstance(text, str):
             raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
     truncated = _each(row, "truncated", bool, len(texts), where)
     num_tokens = _each(row, "num_tokens", int, len(texts), where)
-    prompt = row.get("prompt") if isinstance(row.get("prompt"), str) else ""
+    prompt = row.get("prompt") or ""
     return [FileResponse(*each, prompt) for each in zip(texts, truncated, num_tokens, strict=True)]
 
 
@@ -143,39 +130,8 @@ def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
     values = value if isinstance(value, list) else [value]
     if len(values) != count or not all(type(each) is kind for each in values):
         word = "true or false" if kind is bool else "a whole number"
-        words = word if count == 1 else f"a list of {count}, each {word}"
-        raise KlearError(f"{where}: {key} must be {words}, got {str(value)[:60]}")
+        raise KlearError(f"{where}: {key} must be {word} for each response, got {str(value)[:60]}")
     return values
-
-
-def _check_counts(
-    name: str,
-    problems: Sequence[Problem],
-    groups: Sequence[Sequence[FileResponse]],
-    num_responses: int | None,
-) -> None:
-    """KlearError unless all problems have the same number of responses, which all say the same of
-    themselves."""
-    counts = [len(group) for group in groups]
-    if num_missing := counts.count(0):
-        raise KlearError(
-            f"{name} has no response to {num_missing} of {len(problems)} problems, the first is "
-            f"{problems[counts.index(0)].id!r}: a score over fewer problems is another benchmark"
-        )
-    usual = num_responses or Counter(counts).most_common(1)[0][0]
-    for problem, count in zip(problems, counts, strict=True):
-        if count != usual:
-            reason = "as --n says" if num_responses else "as for most of the problems"
-            raise KlearError(
-                f"{name} has {count} responses to {problem.id!r} and must have {usual}, {reason}"
-            )
-    for key in ("truncated", "num_tokens"):
-        known = [getattr(response, key) is not None for group in groups for response in group]
-        if any(known) and not all(known):
-            raise KlearError(
-                f"{name} gives {key} for {sum(known)} of {len(known)} responses: give it for all "
-                "of them or for none"
-            )
 
 
 def judge_all(
@@ -196,26 +152,14 @@ def judge_all(
             nobody knows are judged as the text that they are.
         limits: ``test_timeout_s`` and ``test_memory_mb`` of one test of a program.
     """
-    n = len(responses[0])
-    verdicts: list[Sequence[Verdict]] = []
-    at_once = max(1, RESPONSES_AT_ONCE // n)
-    for start in shown_progress(range(0, len(problems), at_once), "judging"):
-        asked = problems[start : start + at_once]
-        rows = [
-            [
-                Response(problem.id, each.prompt, (), (), (), each.text, bool(each.truncated))
-                for each in group
-            ]
-            for problem, group in zip(asked, responses[start : start + at_once], strict=True)
-        ]
-        verdicts += judge_responses(
-            asked,
-            rows,
-            require_think=rule["think_tags"] == "required",
-            answer_form=rule["answer_form"],
-            truncated=rule["truncated"],
-            **limits,
-        )
+    verdicts = judge_responses(
+        problems,
+        responses,
+        require_think=rule["think_tags"] == "required",
+        answer_form=rule["answer_form"],
+        truncated=rule["truncated"],
+        **limits,
+    )
     return evaluation_record(
         problems,
         verdicts,
@@ -227,8 +171,8 @@ def judge_all(
         ],
         sampling={
             **sampling,
-            "num_responses": n,
-            "truncated_known": responses[0][0].truncated is not None,
+            "num_responses": len(responses[0]),
+            "truncated_known": all(r.truncated is not None for group in responses for r in group),
             **rule,
             **(limits if any(map(is_code, problems)) else {}),
         },
@@ -268,11 +212,3 @@ def judge_released(
 def file_settings(path: Path) -> dict[str, str]:
     """How responses of a file were drawn: they are its own."""
     return {"responses": path.name, "responses_sha256": sha256_file(path)}
-
-
-def shown_progress(work: Sequence, verb: str):
-    """`work`, item by item, with a bar and the time that is left on a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(work, verb, console=Console(stderr=True), disable=not sys.stderr.isatty())

@@ -6,20 +6,23 @@ import argparse
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
-from klearlib.data.lines import json_line
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset
-from klearlib.evaluate.arguments import Preset
-from klearlib.evaluate.judging import FileResponse, read_responses, shown_progress
-from klearlib.hub import cached_snapshot
+from rich.console import Console
+from rich.progress import track
+
+from klearlib.errors import KlearError
+from klearlib.evaluate.judging import FileResponse, read_responses
+from klearlib.hub import model_folder
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
 from klearlib.policy.load import chat_prompt, load_policy
-from klearlib.policy.prompts import end_ids, num_positions
+from klearlib.policy.prompts import num_positions
 from klearlib.records import Problem, Response
 from klearlib.run.files import sha256_file, write_text
 from klearlib.run.seeding import derive_seed
@@ -28,17 +31,19 @@ RESPONSES, BLOCKS = "responses.jsonl", "blocks"
 
 
 def asked_model(
-    arguments: argparse.Namespace, preset: Preset, problems: Sequence[Problem], benchmark: str
+    arguments: argparse.Namespace,
+    preset: SimpleNamespace,
+    problems: Sequence[Problem],
+    benchmark: str,
 ) -> tuple[dict, Callable[[Path], list[list[FileResponse]]]]:
     """How n responses of ``--model`` to each problem are drawn, and the function that draws them
-    into ``responses.jsonl`` of a folder.
+    into ``responses.jsonl`` of a folder. preset: of `klearlib.evaluate.arguments.chosen_preset`.
 
     Without ``--max-new-tokens`` a response has the preset's budget, or what the model's positions
     leave after the longest prompt if that is less.
 
     Raises:
-        MissingAsset: no such model. KlearError: no chat template, an end that is not a token, or
-            too few positions.
+        MissingAsset: no such model. KlearError: no chat template, or too few positions.
     """
     model_path, n = arguments.model, arguments.n
     compute = local_compute(
@@ -51,16 +56,8 @@ def asked_model(
     )
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
     is_vllm = compute.engine == "vllm"  # which holds the weights itself
-    try:
-        device = "cpu" if is_vllm else None
-        how = {"device": device, "attention": compute.attention, **stretched}
-        model, tokenizer = load_policy(model_path, **how)
-    except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
-        reason = str(error).partition("; delete")[0]
-        raise KlearError(f"{reason}: fetch it again, or correct what --model names") from error
-    if tokenizer.chat_template is None:
-        raise KlearError(f"{model_path} has no chat template: add one to its tokenizer")
-    end_ids(model, tokenizer)  # a model at fault claims no folder
+    how = {"device": "cpu" if is_vllm else None, "attention": compute.attention}
+    model, tokenizer = load_policy(model_path, **how, **stretched)
     settings = SamplingSettings(
         temperature=preset.temperature,
         top_p=preset.top_p,
@@ -71,7 +68,7 @@ def asked_model(
     )
     sampling = {
         "model": model_path,
-        "weights": _weights_of(model_path),
+        "weights": weights_of(model_path),
         **settings.record(),
         "engine": compute.engine,
         "precision": compute.precision,
@@ -94,8 +91,9 @@ def asked_model(
         if not whole.exists():
             shared = {"model": None if is_vllm else model, "tokenizer": tokenizer, **stretched}
             missing = [path for path in blocks if not path.exists()]
+            shown = {"console": Console(stderr=True), "disable": not sys.stderr.isatty()}
             with open_engine(model_path, compute=compute, **shared) as engine:
-                for path in shown_progress(missing, "sampling"):
+                for path in track(missing, "sampling", **shown):
                     first, start = blocks[path]
                     seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
                     groups = engine.sample_groups(
@@ -103,8 +101,8 @@ def asked_model(
                         group_size=min(compute.batch_rows, n - start),
                         settings=replace(settings, seed=seed),
                     )
-                    text = "".join(_line(response) for group in groups for response in group)
-                    write_text(path, text, make_folder=True)
+                    rows = [_row(response) for group in groups for response in group]
+                    write_text(path, "".join(rows), make_folder=True)
             write_text(whole, "".join(path.read_text(encoding="utf-8") for path in blocks))
         shutil.rmtree(folder / BLOCKS, ignore_errors=True)
         return read_responses(whole, problems, num_responses=n)
@@ -112,16 +110,15 @@ def asked_model(
     return sampling, sample
 
 
-def _line(response: Response) -> str:
-    return json_line(
-        {
-            "problem_id": response.problem_id,
-            "response": response.text,
-            "truncated": response.truncated,
-            "num_tokens": len(response.token_ids),
-            "prompt": response.prompt,
-        }
-    )
+def _row(response: Response) -> str:
+    row = {
+        "problem_id": response.problem_id,
+        "response": response.text,
+        "truncated": response.truncated,
+        "num_tokens": len(response.token_ids),
+        "prompt": response.prompt,
+    }
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: int | None) -> int:
@@ -140,14 +137,11 @@ def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: i
     return wanted or min(usual, room)
 
 
-def _weights_of(model_path: str) -> str:
+def weights_of(model_path: str) -> str:
     """What tells one model from another at the same path: a digest of its files, or the hub's
     commit."""
     path = Path(model_path)
     if not path.is_dir():
-        snapshot = cached_snapshot("model", model_path)
-        if snapshot is None:
-            raise MissingAsset(f"{model_path} has no commit on the hub: give a local folder")
-        return snapshot.name
+        return model_folder(model_path).name
     files = sorted((file.name, sha256_file(file)) for file in path.iterdir() if file.is_file())
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()

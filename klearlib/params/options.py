@@ -113,7 +113,7 @@ class RLOptions:
 
     def __post_init__(self) -> None:
         if self.sampler_correction is not None:
-            require_correctable(self.sampler_correction, self.logp_old, self.batch_weights)
+            require_correctable(self.logp_old, self.batch_weights)
         for name in ("format_scores", "code_scores"):
             require(
                 not self.format_penalty or getattr(self, name) != "released",

@@ -27,18 +27,6 @@ class SamplingSettings:
     seed: int
     repetition_penalty: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
-        if self.top_k < 0 or self.max_tokens < 1:
-            raise ValueError(
-                f"top_k must be >= 0 and max_tokens >= 1, got {self.top_k}, {self.max_tokens}"
-            )
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise ValueError(f"repetition_penalty must be > 0, got {self.repetition_penalty}")
-
     def record(self) -> dict:
         return asdict(self)
 

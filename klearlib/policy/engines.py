@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from klearlib.policy.compute import Compute
-from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
 from klearlib.policy.requests import Engine
 from klearlib.policy.sampling import OnSampled, sample_groups
@@ -20,13 +19,10 @@ class TransformersEngine(Engine):
 
     def __init__(self, model, tokenizer, compute: Compute, on_sampled: OnSampled | None = None):
         super().__init__(tokenizer, {"engine": compute.engine, "precision": compute.precision})
-        self._model, self._on_sampled = model, on_sampled
-        self._how = {"precision": compute.precision, "batch_rows": compute.batch_rows}
+        self._model, self._how = model, {"on_sampled": on_sampled}
+        self._how |= {"precision": compute.precision, "batch_rows": compute.batch_rows}
 
-    def sample_groups(
-        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
-    ) -> list[list[Response]]:
-        how = {"group_size": group_size, "settings": settings, "on_sampled": self._on_sampled}
+    def sample_groups(self, problems: Sequence[Problem], **how) -> list[list[Response]]:
         return sample_groups(self._model, self.tokenizer, problems, **how, **self._how)
 
     def wake(self) -> None:

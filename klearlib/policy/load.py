@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
-from jinja2 import TemplateError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -20,11 +18,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
-from klearlib.hub import cached_snapshot, has_weights, is_path
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError, one_line
+from klearlib.hub import model_folder
 
-HUB_TIMEOUT_S = 10.0
-_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # of a model on the hub
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 
@@ -58,7 +54,7 @@ def load_policy(
             model has.
         ParameterError: YaRN that this model cannot have.
     """
-    folder = folder_of(path)
+    folder = model_folder(path)
     if (folder / "adapter_config.json").exists():
         raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     how = {} if attention is None else {"attn_implementation": attention}
@@ -66,29 +62,30 @@ def load_policy(
         config, tokenizer = AutoConfig.from_pretrained(folder, **how), load_tokenizer(folder)
         if yarn_factor is not None:
             with_yarn(config, yarn_factor, original=yarn_original)
+        # Other shapes are refused below, by name.
+        how = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, loading = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below, by name
+            folder, config=config, dtype=torch.float32, **how
         )
     except (ParameterError, DamagedEntry):
         raise
     except ImportError as error:
-        words = f"a package of {path} or attention {attention!r}"
-        raise MissingAsset(f"{words} is not installed: {_line(error)}") from error
+        if attention == "flash_attention_2":
+            raise MissingAsset(
+                f"attention {attention!r} is not installed ({one_line(error)}): "
+                "install it, or give 'sdpa'"
+            ) from error
+        raise MissingAsset(f"{path} needs what is not installed: {one_line(error)}") from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(
-            f"{path} cannot be loaded as a model ({type(error).__name__}: {_line(error)}); "
-            "delete it and run again"
+            f"{path} cannot be loaded as a model ({type(error).__name__}: {one_line(error)}); "
+            "make or download it again"
         ) from error
     shapes = [f"another shape of {name}" for name, *_ in loading["mismatched_keys"]]
     if faults := sorted(f"no {name}" for name in loading["missing_keys"]) + sorted(shapes):
         raise DamagedEntry(  # transformers fills them at random
-            f"{path} does not hold the model of its config.json: it has {', '.join(faults[:3])}"
-            + (f" and {len(faults) - 3} more faults" if faults[3:] else "")
-            + "; make or download it again"
+            f"{path} does not hold the model of its config.json: it has {', '.join(faults[:3])}; "
+            "make or download it again"
         )
     rows, most = model.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values())
     if most >= rows:
@@ -110,30 +107,6 @@ def load_tokenizer(path: str | Path):
     if not tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys():
         raise DamagedEntry(f"{path} holds no tokenizer: put the model's own there")
     return tokenizer
-
-
-def folder_of(path: str | Path) -> Path:
-    """The folder of a model: `path`, or that of the hub's cache, into which what it lacks is
-    fetched. MissingAsset where neither this machine nor the hub has it."""
-    if Path(path).is_dir():
-        return Path(path)
-    name = str(path)
-    try:
-        if "/" in name and is_path(name):
-            raise FileNotFoundError("no such folder")
-        cached = cached_snapshot("model", name)
-        if cached is not None and has_weights(cached):
-            return cached
-        return Path(snapshot_download(name, allow_patterns=_FILES, etag_timeout=HUB_TIMEOUT_S))
-    except Exception as error:  # of the hub's library, and of the one below it
-        raise MissingAsset(
-            f"model {name!r} was not found here ({type(error).__name__}: {_line(error)}); "
-            "give a local folder, or download it first with `hf download`"
-        ) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def with_yarn(
@@ -206,7 +179,7 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
     """`prompt` as a user turn with the opening of the assistant's turn: its text and token ids.
 
     What looks like a control token in `prompt` is spelt out in ordinary tokens, so that no prompt
-    can end its turn or open another. Raises KlearError for no chat template, or one that fails.
+    can end its turn or open another. Raises KlearError for no chat template.
     """
     if tokenizer.chat_template is None:
         raise KlearError("the tokenizer has no chat template: add one to the model's folder")
@@ -230,8 +203,4 @@ def control_ids(tokenizer) -> frozenset[int]:
 
 def _user_turn(tokenizer, prompt: str) -> str:
     turns = [{"role": "user", "content": prompt}]
-    try:
-        return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:
-        fault = f"{type(error).__name__}: {_line(error)}"
-        raise KlearError(f"the chat template fails on a prompt ({fault}): correct it") from error
+    return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)

@@ -10,13 +10,15 @@ from klearlib.records import Problem, Response
 
 
 def chat_prompts(
-    model, tokenizer, problems: Sequence[Problem], *, max_tokens: int
+    model, tokenizer, problems: Sequence[Problem], *, group_size: int, max_tokens: int
 ) -> list[tuple[str, list[int]]]:
     """Text and token ids of each problem's prompt, see `klearlib.policy.load.chat_prompt`.
 
-    Raises KlearError where the longest, with `max_tokens` of a response, exceeds the positions of
-    the model.
+    Raises ValueError where nothing is to be sampled, and KlearError where the longest, with
+    `max_tokens` of a response, exceeds the positions of the model.
     """
+    if not problems or group_size < 1:
+        raise ValueError(f"need problems and group_size >= 1, got {len(problems)}, {group_size}")
     prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
     longest = max(len(ids) for _, ids in prompts) + max_tokens
     positions = num_positions(model)

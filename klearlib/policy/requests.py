@@ -56,12 +56,12 @@ class RequestEngine(Engine):
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
     ) -> list[list[Response]]:
-        if not problems or group_size < 1:
-            raise ValueError(
-                f"need problems and group_size >= 1, got {len(problems)}, {group_size}"
-            )
         prompts = chat_prompts(
-            self._described, self.tokenizer, problems, max_tokens=settings.max_tokens
+            self._described,
+            self.tokenizer,
+            problems,
+            group_size=group_size,
+            max_tokens=settings.max_tokens,
         )
         seeds = [
             [derive_seed(settings.seed, index, number) for number in range(group_size)]

@@ -57,18 +57,14 @@ def sample_groups(
         responses on the same machine.
 
     Raises:
-        ValueError: no problems, group_size < 1, batch_rows < 1.
         KlearError: more positions than the model has, or logits that are not numbers.
     """
-    if not problems or group_size < 1 or batch_rows < 1:
-        raise ValueError(
-            "need problems, group_size >= 1 and batch_rows >= 1, got "
-            f"{len(problems)}, {group_size}, {batch_rows}"
-        )
     decoder = Decoder(model, precision=precision) if can_decode(model) else None
     generator = torch.Generator(device=model.device).manual_seed(settings.seed)
     ends = torch.tensor(end_ids(model, tokenizer), device=model.device)
-    prompts = chat_prompts(model, tokenizer, problems, max_tokens=settings.max_tokens)
+    prompts = chat_prompts(
+        model, tokenizer, problems, group_size=group_size, max_tokens=settings.max_tokens
+    )
     # Prompts of similar length share a batch, so that little of it is padding.
     order = sorted(range(len(problems)), key=lambda index: (len(prompts[index][1]), index))
     per_batch = max(1, batch_rows // group_size)

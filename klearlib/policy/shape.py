@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
-_LARGEST = 2**24
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ModelShape:
     """A Qwen3: `num_layers` layers of width `hidden_size`, attention of `num_heads` heads of
     `head_dim` over `num_kv_heads` keys and values, gated feed-forward of `intermediate_size`.
-    ValueError for what is no count.
 
     >>> ModelShape(4, 128, 4, 2, 32, 384, 64, True).num_parameters
     796032
@@ -25,15 +22,6 @@ class ModelShape:
     intermediate_size: int
     vocab_size: int
     tie_word_embeddings: bool
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if name != "tie_word_embeddings" and not (
-                type(value) is int and 1 <= value <= _LARGEST
-            ):
-                raise ValueError(
-                    f"{name} must be a whole number from 1 to {_LARGEST:,}, got {value!r:.50}"
-                )
 
     @property
     def query_size(self) -> int:
@@ -82,14 +70,14 @@ class ModelShape:
 
 def shape_of(config) -> ModelShape:
     """The shape in a config of transformers; what it may leave out is taken as transformers does.
-    AttributeError where it has no such entries, ValueError where they are no counts."""
+    AttributeError where it has no such entries."""
     heads = config.num_attention_heads
     return ModelShape(
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         num_heads=heads,
         num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // (heads or 1),
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         intermediate_size=config.intermediate_size,
         vocab_size=config.vocab_size,
         tie_word_embeddings=bool(getattr(config, "tie_word_embeddings", False)),

@@ -33,11 +33,12 @@ import torch.multiprocessing  # teaches multiprocessing to share tensors
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
 from klearlib.errors import KlearError, MissingAsset
+from klearlib.hub import model_folder
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import folder_of, load_tokenizer, with_yarn
+from klearlib.policy.load import load_tokenizer, with_yarn
 from klearlib.policy.prompts import num_positions
 from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
-from klearlib.run.worker import die_with
+from klearlib.run.stops import die_with
 
 MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
 CLOSE_S = 20.0
@@ -178,7 +179,7 @@ def start_process(environment: dict[str, str]) -> tuple[subprocess.Popen, Connec
 
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
     """(what holds the configs of the model in `path`, its tokenizer)."""
-    folder = folder_of(path)
+    folder = model_folder(path)
     config, tokenizer = AutoConfig.from_pretrained(folder), load_tokenizer(folder)
     if yarn_factor is not None:
         with_yarn(config, yarn_factor, original=yarn_original)
@@ -320,14 +321,9 @@ def _sample(llm, prompts, seeds, settings: dict):
         for seed in group
     ]
     drawn = llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
-    return [_completion(*each.outputs) for each in drawn]
-
-
-def _completion(output) -> tuple:
-    if output.finish_reason not in ("stop", "length"):
-        raise RuntimeError(f"vLLM left a response unfinished: {output.finish_reason}")
-    logp = None if output.logprobs is None else array("d", output.logprobs.logprobs)
-    return array("q", output.token_ids), logp
+    outputs = [each.outputs[0] for each in drawn]
+    logps = [None if o.logprobs is None else array("d", o.logprobs.logprobs) for o in outputs]
+    return [(array("q", o.token_ids), logp) for o, logp in zip(outputs, logps, strict=True)]
 
 
 _ANSWERS = {

@@ -61,26 +61,24 @@ def model_path(model: str) -> Path | None:
 def missing_assets(real: RealParams) -> list[Missing]:
     """All that `real` names and that is not whole at its path or in the hub's cache, once for each
     place."""
-    return list(dict.fromkeys(_missing_assets(real)))
-
-
-def _missing_assets(real: RealParams) -> Iterator[Missing]:
+    missing = []
     for field in dataclasses.fields(real):
         name = getattr(real, field.name)
         if field.metadata.get("asset") == "model" and name:
             place = model_path(name) or cached_snapshot("model", name)
             if place is None or not has_weights(place):
-                yield _missing("model", name, model_path(name))
+                missing.append(_missing("model", name, model_path(name)))
     template = real.chat_template
     if template is not None and not located(template).is_file():
-        yield _missing("chat template", template, located(template))
+        missing.append(_missing("chat template", template, located(template)))
     for name, how in _listed(real):
         hub_id = how["hub_id"] or source_named(source_of(name, how["name"])).hub_id
         place = None if how["location"] is None else located(how["location"])
         if place is None and cached_snapshot("dataset", hub_id) is None:
-            yield _missing("dataset", hub_id, None)
+            missing.append(_missing("dataset", hub_id, None))
         elif place is not None and not place.exists():
-            yield _missing("dataset", place.name, place)
+            missing.append(_missing("dataset", place.name, place))
+    return list(dict.fromkeys(missing))
 
 
 def stamps(real: RealParams) -> dict[str, list[int]]:

@@ -46,9 +46,8 @@ def link_data(
         raise MissingAsset(f"dataset {hub_id} is not at {place}: {fetch}")
     if not source.exists():
         raise MissingAsset(f"no file or folder at {location}: correct the path in real.yaml")
-    inside = [] if source.is_file() else [file.relative_to(source) for file in source.rglob("*")]
+    inside = [file.relative_to(source) for file in (source, *source.rglob("*"))]
     files = sorted(each for each in inside if (source / each).is_file() and not is_hidden(each))
-    files = [Path()] if source.is_file() else files
     for each in files:
         link_file(source / each, folder.path / FILES / name / each)
     card = {

@@ -9,15 +9,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, is_path
+from klearlib.hub import OF_A_MODEL, WEIGHTS, has_weights, model_folder
 from klearlib.policy.shape import shape_of
-from klearlib.run.files import read_own_text, write_json, write_text
+from klearlib.run.files import write_json, write_text
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-OF_A_MODEL = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
-"""What transformers and vLLM read of a model's folder; the weights in one format."""
 _CONFIG, _TEMPLATE = "config.json", "chat_template.jinja"
 
 
@@ -55,7 +53,7 @@ def link_model(
     """
     from transformers import AutoTokenizer
 
-    source = folder_of(model)
+    source = model_folder(model)
     if not has_weights(source):
         raise MissingAsset(
             f"{source} has no config.json with all weights in {WEIGHTS}: fetch all of the model's "
@@ -67,7 +65,6 @@ def link_model(
     if wrong:
         faults = "; ".join(f"{k} is {own}, real.yaml says {v}" for k, own, v in wrong)
         raise KlearError(f"{model}: {faults}: correct real.yaml or name another model")
-    folder.progress(0, 1)
     files = [f for f in sorted(source.iterdir()) if f.name.endswith(OF_A_MODEL) and f.is_file()]
     target = folder.path / "model"
     for file in files:
@@ -94,42 +91,14 @@ def link_model(
         "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
     }
     write_json(folder.path / "card.json", card)
-    folder.progress(1, 1)
-
-
-def folder_of(model: str) -> Path:
-    """The folder of a model's files; MissingAsset, which says what to do, if there is none."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path
-    if is_path(model):
-        raise MissingAsset(f"no model folder at {model}: correct the path, or give a hub id")
-    cached = cached_snapshot("model", model)
-    if cached is not None and has_weights(cached):
-        return cached
-    import huggingface_hub
-
-    patterns = [f"*{suffix}" for suffix in OF_A_MODEL]
-    try:
-        return Path(huggingface_hub.snapshot_download(model, allow_patterns=patterns))
-    except (OSError, ValueError) as error:  # all others of the hub's library are OSErrors too
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MissingAsset(
-            f"model {model} is not on this machine and cannot be fetched ({reason}): correct the "
-            "name, accept its licence on the model's page and `hf auth login`, or connect and run "
-            f"`{fetch_command('model', model)}`"
-        ) from error
 
 
 def template_of(path: str | Path) -> str:
-    """The chat template in a file; MissingAsset if there is none, KlearError if it is not text."""
+    """The chat template in a file; MissingAsset if there is none."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise MissingAsset(f"no file with a chat template at {path}: check the path")
-    try:
-        return read_own_text(file)
-    except ValueError as error:
-        raise KlearError(f"the chat template {path} {error}") from error
+    return file.read_text(encoding="utf-8")
 
 
 def link_file(source: Path, target: Path) -> None:

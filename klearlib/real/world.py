@@ -42,9 +42,7 @@ def build(
     num_train_problems: int | None,
     num_validation: int,
     benchmarks: list[str],
-    ngram_words: int,
-    ngram_mode: str,
-    workers: int,
+    **rule,
 ) -> None:
     """Stage ``real_world``: validation.jsonl and then train.jsonl, drawn by `seed` from the
     problems of ``inputs["problems"]`` (a stage ``curate``), and a link to each of `benchmarks` in
@@ -57,7 +55,7 @@ def build(
         domain: ``math`` or ``code``; problems of the other one are rejects.
         num_train_problems: at most, None for no limit; all that are left where there are fewer.
             num_validation: so many, or it is an error.
-        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+        rule: the keywords of `near_held_out`.
 
     Raises:
         KlearError: no problem is left to train on.
@@ -68,7 +66,6 @@ def build(
     reasons = {name: fault for name, fault in faults.items() if fault}
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out, rest = set(order[:num_validation]), order[num_validation:]
-    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
     texts = {problem.id: problem.prompt for problem in iter_problems(path)}
     validation = [Problem(name, texts[name]) for name in sorted(held_out)]
     near = near_held_out((texts[name] for name in rest), validation, **rule)
@@ -131,9 +128,7 @@ def keep_learnable(
     *,
     domain: str,
     mixed: list[str],
-    ngram_words: int,
-    ngram_mode: str,
-    workers: int,
+    **rule,
 ) -> None:
     """Stage ``learnable``: the responses of ``inputs["curated"]`` (a stage ``curate``) to problems
     of one domain that are in neither world's validation set, as ``responses.parquet``, and a link
@@ -147,20 +142,17 @@ def keep_learnable(
         inputs: also ``math_world`` and ``code_world``, stages of `build`, or one of them.
         domain: ``math`` or ``code``, as `Problem.family` says. mixed: the sources that hold both;
             problems of all others are of the domain.
-        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+        rule: the keywords of `near_held_out`.
 
     Raises:
         KlearError: no response is left.
     """
     kinds, held_out = {}, set()
     table = inputs["curated"] / _PROBLEMS
-    near = near_held_out(
-        (problem.prompt for problem in iter_problems(table)),
-        chain(*(read_problems(inputs[name] / VALIDATION) for name in inputs if name != "curated")),
-        ngram_words=ngram_words,
-        ngram_mode=ngram_mode,
-        workers=workers,
-    )
+    worlds = [inputs[name] for name in inputs if name != "curated"]
+    validation = chain(*(read_problems(world / VALIDATION) for world in worlds))
+    prompts = (problem.prompt for problem in iter_problems(table))
+    near = near_held_out(prompts, validation, **rule)
     for problem, is_near in zip(iter_problems(table), near, strict=True):
         if is_near:
             held_out.add(problem.id)
@@ -185,8 +177,6 @@ def keep_learnable(
             f"no response to a problem of {domain} is left: raise the limits in real.yaml"
         )
     link_file(inputs["curated"] / _PROBLEMS, folder.path / _PROBLEMS)
-    dropped = sum(counts.total() for counts in left_out.values()) + num_held_out.total()
-    assert written.num_rows + dropped == num_read
     card = read_own_json(inputs["curated"] / "card.json")
     card["learnable"] = {
         "domain": domain,
@@ -204,7 +194,6 @@ def near_held_out(
     *,
     ngram_words: int,
     ngram_mode: str,
-    workers: int,
 ) -> Iterator[bool]:
     """Whether each of `prompts`, in order, has the words of one of the validation `problems` or
     shares an n-gram with one alone.
@@ -212,6 +201,8 @@ def near_held_out(
     Validation problems are drawn from what is trained on, and are worded alike: "the first line
     contains a single integer t, the number of test cases" stands in most of Codeforces. So, unlike
     in the search for benchmarks, an n-gram that several of them hold removes nothing.
+
+    ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
     """
     index = OverlapIndex(
         {"validation": [(problem.id, problem.prompt) for problem in problems]},
@@ -219,7 +210,7 @@ def near_held_out(
         mode=ngram_mode,
         stop_more_than=1,
     )
-    return (removal is not None for removal in index.stream(prompts, workers=workers))
+    return (index.removal(prompt) is not None for prompt in prompts)
 
 
 def _fault(problem: Problem, domain: str) -> str:

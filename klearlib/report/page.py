@@ -18,7 +18,7 @@ from klearlib.paper import claim as paper_claim
 from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import formula_svg
+from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     NOT_RUN,
@@ -78,7 +78,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
         images=_images(sections),
-        formulas=_formulas(sections),
+        formulas=_formulas(sections, results_dir / "report.html"),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
@@ -120,11 +120,15 @@ def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook])
     facts, mine, known = {}, _words(entries), profiles()
     for name in known if place.profile in known and not place.changes else ():
         folder = place.folder.parent / name
-        sections = [] if name == place.profile else read_sections(folder)
-        decide = [load(each, STATISTICS).decides for each in (place.profile, name)]
-        if not sections or not all(decide):
+        if name == place.profile or not any(folder.glob("*/section.json")):
             continue
-        theirs = _words(ledger(sections, notebooks, place=read_place(folder)))
+        if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
+            continue
+        try:
+            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
+        except KlearError as error:
+            facts[f"results/{name}"] = str(error)
+            continue
         if both := [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]:
             words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
             facts[f"verdicts unlike results/{name}"] = "; ".join(words)
@@ -182,13 +186,15 @@ def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
     return images
 
 
-def _formulas(sections: Iterable[Section]) -> dict[str, str]:
-    """LaTeX -> its drawing."""
+def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
+    """LaTeX -> its drawing, taken from the page as it is if it is there."""
+    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
     formulas = {}
     for section in sections:
         for equation in section.equations:
             try:
-                formulas[equation.latex] = formula_svg(equation.latex)
+                known = drawn.get(equation.latex.strip())
+                formulas[equation.latex] = known or formula_svg(equation.latex)
             except KlearError as error:
                 where = f"{section.notebook}/section.json, Eq. {equation.number}"
                 raise KlearError(f"{where}: {error}") from error

@@ -17,13 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from klearlib.evaluate import statistics
 from klearlib.paper import claim, claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params.place import CHANGES, Place, read_place
-from klearlib.report.decide import RULES
 from klearlib.report.section import (
     AT_PAPER,
     NOT_RUN,
@@ -36,6 +32,9 @@ from klearlib.report.section import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from klearlib.evaluate import statistics
     from klearlib.params.statistics import StatisticsParams
 
 SCALE = {"fraction": 100.0}
@@ -83,13 +82,15 @@ def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdic
 
     How many replicates an undecided claim needs follows from the spread of all its scores together.
     """
+    from klearlib.evaluate.statistics import pooled_spread
+
     of_scores = [
         each
         for name, found in compared(evidence).items()
         if len(found.replicates) > 1 and not claim(name).margin
         for each in comparisons(claim(name), found.values, margin=by.statistics.margin)
     ]
-    spread = statistics.pooled_spread(of_scores) if of_scores else 0.0
+    spread = pooled_spread(of_scores) if of_scores else 0.0
     known = spread if 0 < spread < math.inf else None
     return [_trained(claim(n), _verdict(claim(n), f, known, by), by) for n, f in evidence.items()]
 
@@ -108,6 +109,8 @@ def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judg
         return Verdict.not_run(about.id, found)
     paper_scale = by.paper_scale if found.paper_scale is None else found.paper_scale
     if about.kind not in COMPARED:
+        from klearlib.report.decide import RULES
+
         verdict = RULES[about.kind](about, found.values, paper_scale=paper_scale)
     elif len(found.replicates) < 2:
         reason = "one replicate has no spread"
@@ -127,10 +130,14 @@ def comparisons(
 ) -> list[statistics.Comparison]:
     """`compare` for each comparison of a claim, in its unit times `SCALE`. values, margin: in the
     claim's own unit."""
+    import numpy as np
+
+    from klearlib.evaluate.statistics import compare
+
     assert [*values] == [each.name for each in about.comparisons], about.id
     scale = SCALE.get(about.unit, 1.0)
     scaled = [[scale * np.asarray(arm, dtype=float) for arm in pair] for pair in values.values()]
-    return [statistics.compare(a, b, margin=scale * margin) for a, b in scaled]
+    return [compare(a, b, margin=scale * margin) for a, b in scaled]
 
 
 def decide_order(
@@ -148,6 +155,8 @@ def decide_order(
     each check of the claim -> the share that was found; one below its least is "not tested".
     spread: see `statistics.decide`, times `SCALE`.
     """
+    from klearlib.evaluate import statistics
+
     assert about.kind in COMPARED, about.id
     found, settle = comparisons(about, values, margin=margin), None
     if failed := _failed(about, checked):
@@ -201,10 +210,12 @@ def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> Answer:
 
 def _failed(about: Claim, checked: Mapping[str, float]) -> str:
     """The checks that did not hold, with their numbers; "" for none."""
+    shares = [(each, checked[each.name]) for each in about.checks]
+    assert all(0 <= share <= 1 for _, share in shares), (about.id, checked)
     return "; ".join(
-        f"{each.name}: {100 * checked[each.name]:.2g} %, needs at least {100 * each.at_least:g} %"
-        for each in about.checks
-        if not checked[each.name] >= each.at_least  # nor is NaN enough
+        f"{each.name}: {100 * share:.2g} %, needs at least {100 * each.at_least:g} %"
+        for each, share in shares
+        if share < each.at_least
     )
 
 
@@ -212,6 +223,8 @@ def _equivalence(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
     """Of a claim that there is no difference; the words of its rule."""
+    from klearlib.evaluate import statistics
+
     if all(each.equivalent for each in found):
         width = max(each.smallest_margin for each in found)
         reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
@@ -227,7 +240,9 @@ def _equivalence(
 def _published(
     about: Claim, name: str, pair: tuple, found: statistics.Comparison, margin: float
 ) -> Comparison:
-    scale, enough = SCALE.get(about.unit, 1.0), found.num_replicates >= statistics.SIGN_FLIPS_FROM
+    from klearlib.evaluate.statistics import SIGN_FLIPS_FROM, sign_flip_p
+
+    scale, enough = SCALE.get(about.unit, 1.0), found.num_replicates >= SIGN_FLIPS_FROM
     low, high = (end / scale if math.isfinite(end) else None for end in (found.low, found.high))
     return Comparison(
         difference=found.value / scale,
@@ -236,7 +251,7 @@ def _published(
         margin=margin,
         name=name,
         num_replicates=found.num_replicates,
-        p_flip=statistics.sign_flip_p(*(scale * arm for arm in pair)) if enough else None,
+        p_flip=sign_flip_p(*(scale * arm for arm in pair)) if enough else None,
         p_greater=found.p_greater,
         p_less=found.p_less,
     )
@@ -353,20 +368,22 @@ def _corrected(entries: list[dict]) -> list[dict]:
     """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
     sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
     claim), one-sided both. The paper's claims are one family, the explorations another."""
+    from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
+
     corrected: dict[str, float] = {}
     for letter in "CE":
         family = {
             entry["claim"]: min(
                 max(each["p_greater"] for each in found),
-                min(statistics.holm([each["p_less"] for each in found])),
+                min(holm([each["p_less"] for each in found])),
             )
             for entry in entries
             if (found := entry["comparisons"])
             and entry["claim"].startswith(letter)
             and entry["kind"] != "equivalence"
         }
-        corrected |= zip(family, statistics.holm([*family.values()]), strict=True)
+        corrected |= zip(family, holm([*family.values()]), strict=True)
     for entry in entries:
         p = corrected.get(entry["claim"]) if entry["verdict"] in _SIGNS else None
-        entry["survives_holm"] = None if p is None else p <= statistics.ONE_SIDED
+        entry["survives_holm"] = None if p is None else p <= ONE_SIDED
     return entries

@@ -84,10 +84,8 @@ def truncation_rose(
 
 
 class Alarms:
-    """Reads the lines of a run as they come, and gives each warning once and again at the end.
-
-    lines: of the steps before a resume. num_steps: of the run.
-    """
+    """Reads the lines of a run of `num_steps` as they come, and gives each warning once and again
+    at the end; lines: of the steps before a resume."""
 
     def __init__(self, lines: Sequence[Mapping], *, num_steps: int):
         self._num_steps = num_steps
@@ -111,7 +109,3 @@ class Alarms:
             self._truncation_said = True
             warnings.append(rose)
         return warnings
-
-    def note(self) -> str:
-        """How many steps trained nothing, for people; "" for none."""
-        return f"{self._num_idle} idle" if self._num_idle else ""

@@ -3,9 +3,8 @@ docs/deviations.md."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
 from klearlib.errors import ParameterError
 
@@ -32,8 +31,7 @@ class RLSettings:
     `klearlib.rl.train.half_cosine` says, on the local engine alone. `code_reward`, `code_scores`,
     `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
 
-    Ranges are checked where the values come from, in `klearlib.params`; a word that no setting
-    knows is a ParameterError here too, as it would pass for another.
+    Words and ranges are checked where the values come from, in `klearlib.params`.
     """
 
     num_steps: int
@@ -83,12 +81,6 @@ class RLSettings:
     half_cosine: bool
     batch_weights: Literal["none", "sequence_ratio", "second_moment", "second_moment_capped"]
 
-    def __post_init__(self) -> None:
-        for name, kind in get_type_hints(RLSettings).items():
-            value, words = getattr(self, name), get_args(kind)
-            if get_origin(kind) is Literal and value not in words:
-                raise ParameterError(f"{name} must be one of {words}, got {value!r}")
-
 
 def is_second_half(step: int, num_steps: int) -> bool:
     """Whether a step counts to the second half of a run, over which claims on curves take the
@@ -111,11 +103,9 @@ def require_counted_parts(options, micro_batch_tokens: int) -> None:
         )
 
 
-def require_correctable(cap: float, logp_old: str, batch_weights: str) -> None:
-    """Raises ParameterError for a `sampler_correction` that is no cap, has nothing to compare, or
-    would be one of two factors that the metrics count as one."""
-    if not 1 <= cap < math.inf:
-        raise ParameterError(f"sampler_correction must be at least 1 and finite, got {cap}")
+def require_correctable(logp_old: str, batch_weights: str) -> None:
+    """Raises ParameterError for a `sampler_correction` that has nothing to compare, or would be one
+    of two factors that the metrics count as one."""
     if logp_old != "trainer":
         raise ParameterError(
             "sampler_correction compares the trainer's log-probabilities with the sampler's: "

@@ -81,7 +81,6 @@ def train_rl(
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        ValueError: a word that no setting knows.
         KlearError: the memory does not hold a rollout, or the parts that the objective counts.
     """
     rule, settings, compute = rule_from(rule), RLSettings(**settings), Compute(**compute)
@@ -152,7 +151,7 @@ def train_rl(
             folder.append_metrics(line)
             for warning in alarms.see(line):
                 folder.warn(warning)
-            note = ", ".join(filter(None, [learnt(line), score, alarms.note()]))
+            note = ", ".join(filter(None, [learnt(line), score]))
             times.append(time.perf_counter())
             folder.append_timings(
                 step_timings(

@@ -118,8 +118,7 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
             folder.append_timings(timings)
             for warning in alarms.see(line):
                 folder.warn(warning)
-            note = ", ".join(filter(None, [learnt(line), alarms.note()]))
-            folder.progress(line["step"], settings.num_steps, note)
+            folder.progress(line["step"], settings.num_steps, learnt(line))
         elif kind == driver.SAVED:
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
             _keep_only(work / CHECKPOINTS, content)

@@ -20,7 +20,8 @@ from klearlib.notebook import NOTEBOOK_PATH
 from klearlib.params import root
 from klearlib.params.place import OUT
 from klearlib.run.progress import PROGRESS_LOG
-from klearlib.run.worker import PARENT, die_with
+from klearlib.run.stops import die_with
+from klearlib.run.worker import PARENT
 
 EXIT_FAILED, EXIT_PARAMETERS, EXIT_KERNEL_DIED = 1, 2, 138
 IDLE_S = 10.0

@@ -21,15 +21,15 @@ from klearlib.curation.overlap import contaminated
 from klearlib.data.benchmarks import refuse_doubled
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
-from klearlib.hub import is_path
+from klearlib.hub import is_path, model_folder
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
 from klearlib.params.real import RESERVED
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
-from klearlib.real.model import folder_of, template_of
+from klearlib.real.model import template_of
 from klearlib.records import Problem
-from klearlib.run.files import read_json, write_failure, write_text
+from klearlib.run.files import one_line_failures, read_json, write_text
 
 NOTEBOOKS = ("05_clipping", "06_alpha_sweep")
 _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
@@ -38,13 +38,12 @@ _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
 @dataclass(frozen=True)
 class DataSet:
     """Problems and how a profile names them: `entry` is that of real.yaml. rejected: how many rows
-    could not be used, and why."""
+    could not be used."""
 
     name: str
     entry: dict
     problems: list[Problem]
     rejected: int
-    reasons: str
 
 
 def new_profile(
@@ -93,10 +92,8 @@ def new_profile(
         made.mkdir()
         for file, text in texts.items():
             write_text(made / f"{file}.yaml", text)
-        try:
+        with one_line_failures(target):
             os.rename(made, target)
-        except OSError as error:
-            raise write_failure(error, target) from error
     return target
 
 
@@ -118,9 +115,8 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
     if (left := len(prompts) - shared) < _FEWEST:
         raise KlearError(
             f"{problems}: {left} of {_FEWEST} needed problems are left: {train.rejected} rows "
-            f"could not be read{train.reasons}, {len(train.problems) - len(prompts)} repeat the "
-            f"question of another, {shared} share 9 words in a row with a benchmark; give other "
-            "problems, or another benchmark"
+            f"could not be read, {len(train.problems) - len(prompts)} repeat the question of "
+            f"another, {shared} share 9 words in a row with a benchmark"
         )
     from klearlib.policy.load import chat_prompt  # loads torch
 
@@ -142,7 +138,8 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
 def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
     from klearlib.policy.load import load_tokenizer
 
-    place = folder_of(str(located(model)) if is_path(model) or located(model).is_dir() else model)
+    local = is_path(model) or located(model).is_dir()
+    place = model_folder(located(model) if local else model)
     try:
         config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))
@@ -181,17 +178,16 @@ def _data_set(given: str, *, whole: bool = False) -> DataSet:
     reader = read_source(source.name, where, hub_id=entry.get("hub_id"))
     name = re.sub(r"\W+", "_", Path(place).stem.lower()).strip("_") or "data"
     problems = [row.problem for row in reader]
-    rejected = dict(reader.num_rejected)
-    reasons = ", ".join(f"{reason} {number}" for reason, number in rejected.items())
-    reasons = f" ({reasons})" if reasons else ""
+    rejected = sum(reader.num_rejected.values())
     if not problems or (whole and rejected):
+        reasons = ", ".join(f"{reason} {n}" for reason, n in reader.num_rejected.items())
         raise KlearError(
-            f"{given}: {sum(rejected.values())} of {reader.num_read} rows could not be read"
-            f"{reasons}: correct them"
+            f"{given}: {rejected} of {reader.num_read} rows could not be read ({reasons}): correct "
+            "them"
         )
     if whole:
         refuse_doubled(given, problems)
-    return DataSet(name, entry, problems, sum(rejected.values()), reasons)
+    return DataSet(name, entry, problems, rejected)
 
 
 def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:

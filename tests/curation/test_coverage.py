@@ -195,8 +195,8 @@ def test_far_from_the_origin_small_distances_survive():
 @pytest.mark.parametrize(
     ("embeddings", "options", "message"),
     [
-        ([[1.0, 2.0], [float("nan"), 0.0]], {}, "1 rows .* row 1"),
-        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, "2 rows .* row 0"),
+        ([[1.0, 2.0], [float("nan"), 0.0]], {}, "row 1 of"),
+        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, "row 0 of"),
         *((given, {}, r"got shape") for given in (
             np.zeros((0, 4)), np.zeros((4, 0)), [], np.zeros(4), np.zeros((2, 2, 2)))),
         *((given, {}, "must be real numbers") for given in ([["a"], ["b"]], [[1j], [2j]])),

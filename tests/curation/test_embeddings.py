@@ -6,10 +6,8 @@ from collections import Counter
 from zlib import crc32
 
 import numpy as np
-import pytest
 
 from klearlib.curation.embeddings import hashed_tfidf
-from klearlib.errors import KlearError
 
 TEXTS = [
     "Start with 3 and apply +4 in turn. Apply it twice, then apply it once more.",
@@ -77,8 +75,3 @@ def test_signs_that_cancel_leave_a_row_of_zeros():
     texts = [f"w{i} w{i + 1}" for i in range(20)]
     lengths = np.linalg.norm(hashed_tfidf(texts, dim=1, seed=0), axis=1)
     assert set(lengths.tolist()) == {0.0, 1.0}
-
-
-def test_no_texts_are_refused():
-    with pytest.raises(KlearError, match="at least one text"):
-        hashed_tfidf([], dim=8, seed=0)

@@ -98,6 +98,6 @@ def test_empty_texts_and_lone_surrogates_are_prompts_and_what_is_no_text_is_refu
     assert deduplicate([]) == []
     assert deduplicate(["", " \n", "x", "\u200b", "?"]) == [0, 2]
     assert deduplicate(["\ud800 x", "\ud801 x", "\ud800  X"]) == [0, 1]
-    for given in (["a", None], "Find x.", None):
+    for given in (["a", None], "Find x."):
         with pytest.raises(ValueError, match="prompt"):
             deduplicate(given)

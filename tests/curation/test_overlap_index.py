@@ -1,17 +1,9 @@
-"""What a removal says, boilerplate and the stop list, open-r1's way, several processes."""
+"""What a removal says, boilerplate and the stop list, open-r1's way."""
 
-import multiprocessing
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-import klearlib
 from klearlib.curation.overlap import OverlapIndex, Removal
 
 PHRASE = "where m and n are relatively prime positive integers. Find m + n."
@@ -125,112 +117,3 @@ def test_mode_whitespace_keeps_instructions_and_glued_signs():
     index = OverlapIndex({"b": [("1", f"What is it? {tail}")]}, mode="whitespace")
     found = index.removals([f"Who is he? {tail}", tail.replace(",", " ,")])
     assert found[0].ngram == "please reason step by step, and put your final" and found[1] is None
-
-
-@pytest.fixture(scope="module")
-def many() -> list[str]:
-    draw = random.Random(1)
-    texts = [" ".join(draw.choices(["so", "it", "is", "über", "x"], k=12)) for _ in range(5000)]
-    for place in range(0, 5000, 97):
-        texts[place] += " " + ITEMS["aime"][place % 3][1]
-    return texts
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_processes_change_nothing(many, workers):
-    index = OverlapIndex(ITEMS, stop_more_than=2)
-    alone = index.removals(many)
-    assert sum(removal is not None for removal in alone) == 52
-    assert list(index.stream(iter(many), workers=workers)) == alone
-    assert index.removals([], workers=workers) == []
-
-
-def children() -> set[int]:
-    """The searching processes, without Python's tracker of semaphores, which stays."""
-    return {process.pid for process in multiprocessing.active_children()}
-
-
-def test_no_process_outlives_its_search(many):
-    index = OverlapIndex(ITEMS)
-    stream = index.stream(many, workers=2)
-    assert next(stream).benchmark == "aime"
-    assert len(children()) == 2
-    stream.close()
-    assert not children()
-    with pytest.raises(ValueError, match="a prompt must be a text, got int"):
-        index.removals([*many, 7], workers=2)
-    assert not children()
-    stream = index.stream(many * 5, workers=2)
-    next(stream)
-    for pid in children():
-        os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ValueError, match="was killed: if memory was short, take fewer workers"):
-        list(stream)
-    assert not children()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_searching_processes_end_with_a_killed_caller(tmp_path):
-    script = tmp_path / "search.py"
-    script.write_text(
-        "import multiprocessing, time\n"
-        "from klearlib.curation.overlap import OverlapIndex\n"
-        "if __name__ == '__main__':\n"
-        "    stream = OverlapIndex({'b': [('1', 'a b c')]}).stream(['a'] * 9999, workers=2)\n"
-        "    next(stream)\n"
-        "    print(*(p.pid for p in multiprocessing.active_children()), flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
-    ) as caller:
-        pids = caller.stdout.readline().split()
-        caller.kill()
-    assert len(pids) == 2
-    for _ in range(100):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return
-        time.sleep(0.1)
-    pytest.fail("a searching process outlives its caller")
-
-
-def test_a_stream_is_read_as_it_is_needed(many):
-    read = 0
-
-    def endless():
-        nonlocal read
-        while True:
-            read += 1
-            yield many[read % len(many)]
-
-    for workers in (1, 2):
-        read = 0
-        stream = OverlapIndex(ITEMS).stream(endless(), workers=workers)
-        for _ in range(10):
-            next(stream)
-        stream.close()
-        assert read <= (10 if workers == 1 else 2 * 2048)
-
-
-def test_a_script_with_threads_may_use_processes(tmp_path):
-    script = tmp_path / "search.py"
-    script.write_text(
-        "import threading, time, sys\n"
-        "from klearlib.curation.overlap import OverlapIndex\n"
-        "from klearlib.curation.coverage import k_center_greedy\n"
-        "if __name__ == '__main__':\n"
-        "    threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
-        "    index = OverlapIndex({'b': [('1', 'a b c')]})\n"
-        "    k_center_greedy([[0], [1]], 2)\n"
-        "    print(index.removals(['A, b; c', 'a b'] * 3000, workers=2).count(None))\n"
-        "    assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(klearlib.__file__).resolve().parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr) == ("3000\n", "")

@@ -36,25 +36,6 @@ def test_the_text_keeps_above_one_half_and_the_caption_at_least_one_half():
     assert kept(threshold=1.0, keep_equal=False) == []
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
-def test_thresholds_that_no_rate_can_have_are_refused(threshold):
-    """They would keep all problems, or none."""
-    with pytest.raises(ValueError, match="threshold must be from 0 to 1"):
-        kept(threshold=threshold, keep_equal=False)
-    for easy_from in (threshold, 0.0):
-        with pytest.raises(ValueError, match="easy_from must be above 0"):
-            difficulties(["half"], RATES, easy_from=easy_from)
-
-
-def test_problems_without_a_rate_are_refused():
-    """No silent drop, and no hard problem either."""
-    message = "1 problems have no pass rate, the first is 'new'"
-    with pytest.raises(ValueError, match=message):
-        kept_by_pass_rate(["half", "new"], RATES, threshold=0.5, keep_equal=False)
-    with pytest.raises(ValueError, match=message):
-        difficulties(["half", "new"], RATES, easy_from=0.5)
-
-
 @pytest.fixture
 def stages(tmp_path):
     (tmp_path / "world").mkdir()

@@ -245,9 +245,6 @@ def test_a_stop_while_judging_leaves_nothing_and_the_next_run_starts_anew(
     assert len(samples) == 4
 
 
-def test_problems_that_are_not_there_and_filters_that_leave_nothing_are_named(inputs, tmp_path):
-    write_problems(PROBLEMS[1:], inputs["problems"] / "problems.jsonl")
-    with pytest.raises(ValueError, match="without a label is to problem 'a'"):
-        run(inputs, tmp_path, wrong_share=0.0)
+def test_filters_that_leave_nothing_are_named(inputs, tmp_path):
     with pytest.raises(ValueError, match="no response passes the filters"):
         run(inputs, tmp_path, difficulty="middle", easy_from=0.5)

@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import pickle
-import sys
 import zlib
 from datetime import datetime
 from pathlib import Path
@@ -221,7 +220,7 @@ def test_what_prompts_show_and_how_functions_are_named():
             ('{"inputs": [', "bad_json"),
             ("[" * 200_000, "bad_json"),
             ({"inputs": ["\ud800"], "outputs": [""]}, "unknown_format"),
-            ('{"inputs": ["1"], "outputs": [' + "7" * 100_001 + "]}", "bad_json"),
+            ('{"inputs": ["1"], "outputs": [' + "7" * 5000 + "]}", "bad_json"),
             ({"inputs": ["1"]}, "unknown_format"),
             ([1], "unknown_format"),
             ({"inputs": {"a": 1}, "outputs": ["1"]}, "unknown_format"),
@@ -324,26 +323,7 @@ def test_a_test_of_seven_hundred_terms_costs_its_row_only():
     assert reject_of("klear_code", truth({"pytest": source})) in ("unknown_format", "bad_python")
 
 
-# integers, dates, ids, limits
-
-
-@pytest.mark.parametrize("digits", [5000, 60_000])
-def test_huge_integers_are_read_without_a_lasting_change(digits):
-    before, huge = sys.get_int_max_str_digits(), "7" * digits
-    call = f'{{"fn_name": "f", "inputs": [[{huge}]], "outputs": [-{huge}]}}'
-    (test,) = problem_of("apps", **apps(call)).tests
-    assert (test.call, test.expected) == (f"[{huge}]", f"-{huge}")
-    lines = f'{{"inputs": [[1, {huge}]], "outputs": [{huge}]}}'
-    (test,) = problem_of("apps", **apps(lines)).tests
-    assert (test.stdin, test.expected) == (f"1\n{huge}", huge)
-    assert sys.get_int_max_str_digits() == before
-
-
-def test_huge_integers_in_files(tmp_path):
-    row = json.dumps(ROWS["apps"]).replace('"url"', f'"votes": {"7" * 9000}, "url"')
-    for file, content in (("a.jsonl", row), ("a.json", f"[{row}]")):
-        (tmp_path / file).write_text(content)
-        assert len(list(read_source("apps", tmp_path / file))) == 1
+# ids
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_file_of_nothing_with_an_id_twice_or_none_at_all_is_refused(tmp_path):
     path = tmp_path / "x.jsonl"
     for read in (read_problems, iter_problems):
         with pytest.raises(MissingAsset, match=r"x\.jsonl"):
-            read(path)
+            list(read(path))
     path.touch()
     with pytest.raises(KlearError, match="no problems"):
         read_problems(path)
@@ -144,7 +144,7 @@ def test_a_file_that_failed_half_way_is_not_there_and_the_old_one_stays(tmp_path
 def test_a_table_that_is_not_there_is_one_line_and_columns_are_chosen(tmp_path):
     path = tmp_path / "t.parquet"
     with pytest.raises(MissingAsset, match="no table at"):
-        read_rows(path)
+        next(read_rows(path))
     write_samples(EXAMPLES, path)
     assert next(read_rows(path, columns=["labelled_by"])) == {"labelled_by": "math_verify"}
 

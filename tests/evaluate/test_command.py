@@ -87,7 +87,7 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert scores["pass_at_k"] == {str(k): pass_at_k(correct, k) for k in (1, 2, 3)}
     assert scores["problems"] == {"p-0": 2 / 3, "p-1": 1 / 3, "p-2": 1 / 3}
     assert (scores["num_problems"], scores["num_responses"]) == (3, 3)
-    assert (scores["truncated"], scores["not_judged"], scores["repeated"]) == (1, 0, 1)
+    assert (scores["truncated"], scores["not_judged"]) == (1, 0)
     assert scores["mean_tokens"] == pytest.approx((8 * 10 + 70) / 9)
     assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["truncated"] == 1
     assert scores["sampling"]["responses"] == "r.jsonl" and scores["sampling"]["num_responses"] == 3
@@ -150,8 +150,7 @@ def beyond_the_judge(rows):
     [
         (bare, {"truncated": None, "mean_tokens": None, "avg_at_n": 4 / 9}, [
             "not known, judged as text"]),
-        (all_the_same, {"truncated": 9, "repeated": 6}, [
-            "6 responses repeat another one", "interval is too narrow", "raise --max-new-tokens"]),
+        (all_the_same, {"truncated": 9}, ["raise --max-new-tokens"]),
         # What the judge cannot decide counts as wrong.
         (beyond_the_judge, {"not_judged": 1, "avg_at_n": 3 / 9}, [
             "1 of 9 responses, scored as wrong"]),
@@ -164,7 +163,6 @@ def test_what_a_file_says_and_does_not_is_said(judged, tmp_path, capsys, changed
     assert {name: found[name] for name in scores} == pytest.approx(scores)
     out = capsys.readouterr().out
     assert all(text in out for text in words)
-    assert ("too narrow" in out) == (changed is all_the_same)
     unknown = (load_record(tmp_path / "out" / "record.npz").num_tokens == UNKNOWN_TOKENS).all()
     assert unknown == (changed is bare)
 
@@ -264,12 +262,8 @@ def test_files_of_other_places_have_other_folders(judged, tmp_path):
         (tmp_path / place).write_bytes((tmp_path / "r.jsonl").read_bytes())
         call = ["evaluate", "--responses", place, "--benchmark", "own.jsonl"]
         assert cli.main(call) == 0
-    assert cli.main([*call, "--think-tags", "optional"]) == 0
-    assert cli.main([*call, *RELEASED]) == 0
     names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
-    expected = {"a.jsonl.parts-r", "a.jsonl.parts-s", "b-r", "b-r-optional"}
-    expected |= {"b-r-equivalent-as_text"}
-    assert names == {f"own-{name}" for name in expected}
+    assert names == {"own-a.jsonl.parts-r", "own-a.jsonl.parts-s", "own-b-r"}
 
 
 def test_programs_are_run(tmp_path):
@@ -306,7 +300,7 @@ def value_of(flag, kind):
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
+        (["--n", "4"], "has 3 responses to 'p-0' and must have 4", 1),
         (["--n", "0"], "--n: must be a number from 1 to 65536, got 0", 2),
         (["--n", "100000000"], "--n: must be a number from 1 to 65536", 2),
         (["--test-timeout-s", "1e300"], "--test-timeout-s: must be a number from 0.001 to 3600", 2),
@@ -315,7 +309,7 @@ def value_of(flag, kind):
         (["--test-timeout-s", "0"], "--test-timeout-s: must be a number from 0.001", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
-        (["--responses", "less.jsonl"], "no response to 1 of 3 problems", 1),
+        (["--responses", "less.jsonl"], "has 0 responses to 'p-0' and must have 3", 1),
         (["--out", "own.jsonl"], "cannot write own.jsonl", 1),
         *(([flag, value_of(flag, kind)], f"{flag} says how a model is asked", 2)
           for flag, (kind, *_) in OF_A_MODEL.items()),
@@ -507,7 +501,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--yarn", "1e308"], "--yarn: must be a number from 1 to 1000", 2),
         (["--seed", "9" * 20], "--seed: must be a number from 0", 2),
         (["--top-k", "-1"], "--top-k: must be a number from 0", 2),
-        (["--temperature", "0.001"], "--temperature: must be a number from 0.01 to 100, or 0", 2),
+        (["--temperature", "101"], "--temperature: must be a number from 0 to 100", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
         (
             ["--repetition-penalty", "11"],
@@ -518,8 +512,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--batch-rows", "0"], "--batch-rows: must be a number from 1", 2),
         (["--engine", "sglang"], "argument --engine: invalid choice", 2),
         (["--precision", "fp16"], "argument --precision: invalid choice", 2),
-        (["--tensor-parallel", "2"], "--tensor-parallel is for a vLLM engine: give --engine", 2),
-        (["--gpu-memory-share", "0.5"], "--gpu-memory-share is for a vLLM engine", 2),
+        (["--tensor-parallel", "2"], "tensor_parallel 2 is for engine vllm: give 1", 2),
         (
             ["--engine", "vllm", "--tensor-parallel", "0"],
             "--tensor-parallel: must be a number from 1",
@@ -535,7 +528,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--top-p", "nan"], "--top-p: must be a number from 1e-06 to 1, got nan", 2),
         (["--n", "2.5"], "--n: must be a number from 1 to 65536, got 2.5", 2),
         (["--seed", "-1"], "--seed: must be a number from 0", 2),
-        (["--model", "./none"], "was not found here", 1),
+        (["--model", "./none"], "no model folder at ./none", 1),
         (["--data", "none.jsonl"], "no problem file", 1),
     ],
 )
@@ -589,17 +582,11 @@ def damaged(folder):
     (folder / "model.safetensors").write_bytes(b"\0" * 40)
 
 
-def with_an_end_that_is_no_token(folder):
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": 99_999}))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (without_template, ["has no chat template"]),
-        (with_an_end_that_is_no_token, ["eos_token_id", "got 99999"]),
-        (damaged, ["cannot be loaded as a model", "correct what --model names"]),
+        (damaged, ["cannot be loaded as a model", "make or download it again"]),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys, change, words):

@@ -234,8 +234,6 @@ def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"benchmarks": {}}, ParameterError, "need benchmarks"),
-        ({"step": -1}, ParameterError, "step >= 0"),
         ({"benchmarks": {"math_a": 29}}, KlearError, "must hold 29 problems, got 30"),
         ({"benchmarks": {"math_a": 30, "none": 30}}, MissingAsset, r"none\.jsonl"),
         ({"max_new_tokens": 10_000}, KlearError, "lower max_new_tokens"),

@@ -163,8 +163,6 @@ def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
 @pytest.mark.parametrize(
     ("problems", "num_responses", "words"),
     [
-        ([], 2, "no problems"),
-        ([Problem("a", "?", "4")], 0, "group_size"),
         ([Problem("a", "?")], 1, "neither an answer nor tests"),
     ],
 )

@@ -1,6 +1,5 @@
 """Responses of a file find their problems in every format, and nothing is lost or counted twice."""
 
-import gzip
 import json
 
 import pytest
@@ -70,7 +69,7 @@ def test_the_row_number_of_the_released_format_is_no_id(tmp_path):
 
 def test_a_text_of_two_problems_names_none(tmp_path):
     twins = [Problem(name, "How many?", "1") for name in "ab"]
-    with pytest.raises(KlearError, match="no response to 1 of 2 problems"):
+    with pytest.raises(KlearError, match="has 0 responses to 'a' and must have 1"):
         read_responses(file_of(tmp_path, [released(0, twins[0], "x")]), twins)
 
 
@@ -82,15 +81,13 @@ def test_what_ours_says_of_each_response(tmp_path):
     assert found == [[FileResponse("x", True, 7, "?")], [FileResponse("y", False, 0, "")]]
 
 
-def test_lines_end_at_line_feeds_alone_and_may_be_packed(tmp_path):
+def test_lines_end_at_line_feeds_alone(tmp_path):
     text = "a\u2028b\u0085c\r"
     rows = [{"problem_id": p.id, "response": text} for p in PROBLEMS]
     content = "".join(json.dumps(row, ensure_ascii=False) + "\r\n\n" for row in rows)
     (tmp_path / "r.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
-    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(content.encode()))
-    for name in ("r.jsonl", "r.jsonl.gz"):
-        found = read_responses(tmp_path / name, PROBLEMS)
-        assert [[r.text for r in group] for group in found] == [[text]] * 3
+    found = read_responses(tmp_path / "r.jsonl", PROBLEMS)
+    assert [[r.text for r in group] for group in found] == [[text]] * 3
 
 
 OURS = FORMATS["ours"]
@@ -100,19 +97,17 @@ A_LIST = FORMATS["a list for each problem"]
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([], "no response to 3 of 3 problems"),
-        (OURS[:2] + OURS[3:5], r"no response to 1 of 3 problems, the first is 'aime_2024-I-3'"),
-        (OURS[:-1], r"has 1 responses to 'aime_2024-I-3' and must have 2, as for most"),
+        ([], "has 0 responses to 'aime_2024-I-1' and must have 1"),
+        (OURS[:2] + OURS[3:5], r"has 0 responses to 'aime_2024-I-3' and must have 2: a score"),
+        (OURS[:-1], r"has 1 responses to 'aime_2024-I-3' and must have 2"),
         (OURS + OURS[:1], r"has 3 responses to 'aime_2024-I-1' and must have 2"),
         ([*OURS, {"problem_id": "aime_2024-I-4", "response": "x"}], "line 7: the benchmark has no"),
         ([{"response": "x"}], "line 1 has no problem_id"),
         ([{"problem_id": "I-9", "response": "x"}], "has no problem 'I-9': correct its problem_id"),
         ([*A_LIST, A_LIST[0]], "has 4 responses to 'aime_2024-I-3' and must have 2"),
         ([{"problem_id": "I-9", "response": None, "error": "out of memory"}],
-         r"line 1 has no response \(error: out of memory\)"),
-        ([["x"]], "line 1 is a list"),
-        (["x"], "line 1 is a str"),
-        ([None], "line 1 is a NoneType"),
+         "line 1 has no response"),
+        ([["x"]], r"line 1 is not JSON \(a list\)"),
         ([OURS[0], {"problem_id": "aime_2024-I-2"}], "line 2 has no response"),
         ([{"problem_id": "aime_2024-I-1", "response": None}], "has no response: sample"),
         ([{"problem_id": "aime_2024-I-1", "response": 7}], "must be a text, got int"),
@@ -120,12 +115,11 @@ A_LIST = FORMATS["a list for each problem"]
         ([{"problem_id": "aime_2024-I-1", "response": []}], "line 1 has no response"),
         ([released(0, PROBLEMS[0], "x") | {"messages": turns("Why?", "x")}],
          "line 1: the benchmark has no problem 'Why"),
-        ([OURS[0] | {"truncated": 1}], "truncated must be true or false, got 1"),
-        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number, got 1"),
-        ([A_LIST[0] | {"truncated": [True]}], "truncated must be a list of 2, each true or false"),
-        ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
+        ([OURS[0] | {"truncated": 1}], "truncated must be true or false for each"),
+        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number for each"),
+        ([A_LIST[0] | {"truncated": [True]}], "truncated must be true or false for each"),
         ([released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
-         r"line 1 has no response \(error: out of memory\)"),
+         "line 1 has no response"),
     ],
 )  # fmt: skip
 def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
@@ -136,8 +130,7 @@ def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no response to 3 of 3 problems"),
-        (b"\n\n", "no response to 3 of 3 problems"),
+        (b"\n\n", "has 0 responses to"),
         (json.dumps(OURS[0]).encode() + b"\n{", "line 2 is not JSON"),
         (b'{"problem_id": "\xff"}', "line 1 is not JSON"),
     ],
@@ -153,8 +146,5 @@ def test_files_that_are_not_there_or_not_whole_or_not_of_n_responses(tmp_path):
         with pytest.raises(MissingAsset, match="no file of responses"):
             read_responses(path, PROBLEMS)
     path = file_of(tmp_path, OURS)
-    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, as --n says"):
+    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4"):
         read_responses(path, PROBLEMS, num_responses=4)
-    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(path.read_bytes())[:-12])
-    with pytest.raises(KlearError, match="cannot be unpacked"):
-        read_responses(tmp_path / "r.jsonl.gz", PROBLEMS)

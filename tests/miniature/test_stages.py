@@ -181,12 +181,9 @@ def test_the_longer_budget_needs_positions_that_only_yarn_gives():
 @pytest.mark.parametrize(
     ("world", "changes", "words"),
     [
-        ("data", {"weak_steps": 9999}, "weak_steps 9999 must not be above middle_steps"),
-        ("data", {"strong_slip_share": 0.9}, "middle_slip_share .* below strong_slip_share"),
         ("joint", {"num_kv_heads": 3}, "must divide num_heads"),
         ("joint", {"head_dim": 7}, "head_dim must be even"),
         ("joint", {"num_validation": 9}, "num_validation must be even"),
-        ("joint", {"yarn_original": 99}, "yarn_original 99 must be at least max_positions"),
         (
             "joint",
             {"max_new_tokens": 4096, "extended_max_new_tokens": 8192},

@@ -228,7 +228,7 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
             "0 repeat the question of another, 40 share 9 words in a row with",
         ),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
-        ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
+        ({"problems": "gsm9k=mine.jsonl"}, "did you mean 'gsm8k'"),
         ({"problems": "repeated.jsonl"}, "39 repeat the question of another"),
         ({"problems": "three.jsonl"}, "1 of 16 needed problems are left: 2 rows could not be"),
         ({"benchmark": "three.jsonl"}, "three.jsonl: 2 of 3 rows could not be read (no_answer 2)"),
@@ -264,11 +264,8 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
             b'{"model_type": "qwen3"}',
             "cannot be loaded as a dense model (AttributeError",
         ),
-        ("config.json", 0, "(ValueError: num_heads must be a whole number from 1"),
-        ("config.json", 10**400, "(ValueError: num_heads must be a whole number from 1"),
         ("tokenizer.json", b"{", "cannot be loaded as a dense model ("),
         ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
-        ("chat.jinja", b"\xff", "the chat template "),
         ("chat.jinja", None, "no file with a chat template at "),
     ],
 )
@@ -279,9 +276,6 @@ def test_a_model_at_fault_is_one_line(project, capsys, file, content, words):
     if content is None:
         for each in place.parent.glob(f"{place.stem}*"):
             each.unlink()
-    elif isinstance(content, int):
-        changed = json.loads(place.read_text()) | {"num_attention_heads": content}
-        place.write_text(json.dumps(changed))
     else:
         place.write_bytes(content)
     assert new(chat_template=str(template)) == 1

@@ -77,5 +77,5 @@ def test_no_training_problem_is_a_variant_of_a_validation_problem(project):
 def test_what_several_validation_problems_say_removes_nothing():
     problems = [Problem(str(n), LONG + f"Do {n} of it.", "1") for n in range(3)]
     prompts = [LONG + "Something else.", LONG + "do 1 OF it", "What is 2 + 2?"]
-    rule = {"ngram_words": 9, "ngram_mode": "words", "workers": 1}
+    rule = {"ngram_words": 9, "ngram_mode": "words"}
     assert list(near_held_out(prompts, problems, **rule)) == [False, True, False]

@@ -21,7 +21,7 @@ from real_project import (
     write_rows,
 )
 
-from klearlib.errors import DamagedEntry, MissingAsset, ParameterError
+from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import load
@@ -137,10 +137,6 @@ def test_a_model_without_all_of_its_weights_is_missing(project):
     assert not has_weights(snapshot), "a file without a byte is none"
     index.write_text('{"weight_map": {}}')
     assert not has_weights(snapshot)
-    for damaged in ("{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 5}}', "[" * 10**5):
-        index.write_text(damaged)
-        with pytest.raises(DamagedEntry, match=r"index\.json names no files: fetch the model"):
-            has_weights(snapshot)
     index.unlink()
     shutil.rmtree(project / "models" / "tiny")
     (project / "models" / "tiny").mkdir()

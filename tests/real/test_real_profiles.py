@@ -202,7 +202,8 @@ def test_the_memory_of_every_model_is_known(profile):
     """Nothing starts whose model no check could refuse."""
     for name in catalogue.notebooks_of(profile)[:-1]:
         for stage in stages_of(profile, name):
-            assert not cost_of(stage).unknown, stage.title
+            if "compute" in stage.params:
+                assert cost_of(stage).memory, stage.title
 
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])

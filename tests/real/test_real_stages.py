@@ -139,7 +139,7 @@ def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
     problems += [Problem("open", "?"), Problem("code", "?", tests=(TestCase("1", stdin=""),))]
     write_problems(problems, tmp_path / "problems" / "problems.jsonl")
     inputs = {"problems": tmp_path / "problems", "benchmarks": tmp_path}
-    how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": [], "workers": 1}
+    how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": []}
     how |= {"ngram_words": 9, "ngram_mode": "words"}
     build(RunFolder(tmp_path / "world"), inputs, num_train_problems=9, **how)
     rows = rows_of(tmp_path / "world" / "rejects.jsonl")

@@ -15,7 +15,7 @@ from report_fakes import Page
 from klearlib.errors import KlearError
 from klearlib.report import page as report_page
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import formula_svg
+from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.page import MAX_FIGURE_BYTES
 from klearlib.report.render import VERDICT_MEANINGS, VERDICT_SHAPES
 
@@ -188,6 +188,8 @@ def test_other_words_of_another_profile_are_said_in_one_line_at_both(tmp_path):
         assert f"- {line.format(there, *words)}\n" in text and text.count("verdicts unlike") == 1
     build_report(folders["smoke"])
     assert "verdicts unlike" not in (folders["smoke"] / "README.md").read_text(encoding="utf-8")
+    (folders["full"] / "05_clipping" / "section.json").write_text("{")
+    assert "full/05_clipping/section.json" in build_report(folders["mini"]).read_text()
 
 
 def test_the_contents_of_the_readme_lead_to_its_headings(full):
@@ -473,6 +475,10 @@ def test_a_formula_holds_strokes_and_its_own_text_only(latex):
     assert [tag for tag, _ in Page(svg).elements] == ["svg", "path"]
     assert Page(svg).all("svg")[0]["aria-label"] == latex
     assert set(re.search(r' d="([^"]*)"', svg)[1]) <= set("MLQCZ -0123456789")
+    # What a page has already is taken from it, and nothing else that looks like it.
+    assert drawn_in(f"<p>{svg}</p>") == {latex: svg}
+    forged = svg.replace("<path", "<script>alert(1)</script><path").replace(' d="M', ' d="" on="M')
+    assert drawn_in(forged) == {}
 
 
 @pytest.mark.parametrize("latex", [r"\nosuch{x}", r"\frac{a}", r"\left( a", "a_", "{a"])

@@ -91,7 +91,6 @@ class Origin:
     benchmarks: dict[str, dict[str, int | None]]  # name -> number of problems, None for any
     sft_options: dict  # arguments of every training stage of a student
     templates: tuple[str, ...]  # phrases that the search for overlap cuts out
-    curate_workers: int
     max_new_tokens: dict[str, int]  # budget of a response
     seed: int  # of all that teachers of mathematics sample; of code the next
     code_seed: int
@@ -140,7 +139,6 @@ class Origin:
                 "need_gold": False,
                 "min_tests": options.min_tests if domain == "code" else 0,
                 "merge_responses": options.merge_responses,
-                "workers": self.curate_workers,
             },
             self.curation_inputs(domain, pool_only=pool_only),
             label=f"{what}, curated{words and f' ({words})'}",

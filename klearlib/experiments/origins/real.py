@@ -12,11 +12,11 @@ from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.hub import OF_A_MODEL
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import content_of, located, model_path
 from klearlib.real.data import FILES
-from klearlib.real.model import OF_A_MODEL
 from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
 
@@ -44,7 +44,6 @@ class RealOrigin(Origin):
     """
 
     templates: tuple[str, ...] = ()
-    curate_workers = 8
     # Real responses can be longer than a packed row or the model holds, and quote control tokens.
     sft_options = {"drop_longer": True, "drop_with_control": True}  # noqa: RUF012
     curation_s = 600.0
@@ -310,7 +309,6 @@ class RealOrigin(Origin):
         return {
             "ngram_words": self.options.ngram_words,
             "ngram_mode": self.options.ngram_mode,
-            "workers": self.curate_workers,
         }
 
 
