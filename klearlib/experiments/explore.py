@@ -98,7 +98,7 @@ def tokens_of(file: Path, rule: Rule, model: Path) -> pd.DataFrame:
     import torch
 
     from klearlib.policy.load import load_tokenizer
-    from klearlib.rl.coefficients import coefficient, corner_masks
+    from klearlib.rl.coefficients import TOKEN_VALUES, coefficient, corner_masks
 
     with np.load(file, allow_pickle=False) as stored:
         kept = dict(stored.items())
@@ -112,7 +112,9 @@ def tokens_of(file: Path, rule: Rule, model: Path) -> pd.DataFrame:
     for name, inside in corner_masks(ratio, advantage, rule).items():
         corner[inside.numpy()] = name
     texts = [tokenizer.decode([each]) for each in kept["id"].tolist()]
-    frame = frame.assign(ratio=ratio.numpy(), F=coefficient(ratio, advantage, rule).numpy())
+    of_token = {name: torch.from_numpy(kept[name]) for name in TOKEN_VALUES}
+    factor = coefficient(ratio, advantage, rule, **of_token)
+    frame = frame.assign(ratio=ratio.numpy(), F=factor.numpy())
     frame = frame.assign(corner=corner, text=texts)
     order = ["problem", "response", "is_correct", "place", "id", "text", "logp_old", "logp"]
     order += ["ratio", "A", "F", "corner", "entropy", "correction", "weight", "lm_weight"]
@@ -155,7 +157,7 @@ def coloured(frame: pd.DataFrame, *, rows: int) -> str:
 
 def source_of(function: Callable) -> dict[str, str]:
     """A function of a cell as an element of the parameter `rules`: its name, and its text with
-    ``import torch`` before it.
+    ``import torch`` and `klearlib.rl.coefficients.as_loss` before it.
 
     Raises ParameterError where its text cannot be had, or it uses other names of the notebook.
     """
@@ -173,4 +175,5 @@ def source_of(function: Callable) -> dict[str, str]:
             "not: import or define it inside of the function"
         )
     name = function.__name__
-    return {"name": f"cell.py:{name}", "source": f"import math\n\nimport torch\n\n\n{text}"}
+    imports = "import math\n\nimport torch\n\nfrom klearlib.rl.coefficients import as_loss\n\n\n"
+    return {"name": f"cell.py:{name}", "source": imports + text}

@@ -113,8 +113,13 @@ class Clipping(ClippingArms):
         ratio = torch.logspace(-3, 1, 401, dtype=torch.float64).repeat(2)
         advantage = torch.ones_like(ratio)
         advantage[: len(ratio) // 2] = -1
-        first, second = (coefficient(ratio, advantage, rule) for rule in rules)
-        apart = ~torch.isclose(first, second)
+        apart = torch.zeros_like(ratio, dtype=torch.bool)
+        for logp_old, entropy in itertools.product((-0.01, -1.0, -15.0), (0.0, 0.7, 5.0)):
+            old = torch.full_like(ratio, logp_old)
+            of_token = {"logp_old": old, "logp": old + ratio.log()}
+            of_token["entropy"] = torch.full_like(ratio, entropy)
+            first, second = (coefficient(ratio, advantage, rule, **of_token) for rule in rules)
+            apart |= ~torch.isclose(first, second)
         masks = corner_masks(ratio, advantage, rules[1])
         runs, share = self.runs.of(own, other), 0.0
         inside = 1.0

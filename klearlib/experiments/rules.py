@@ -121,7 +121,7 @@ def require_usable(rule: str | dict, *, eps_low: float, eps_high: float, options
 
     try:
         found = rule_from(rule_spec(rule, eps_low=eps_low, eps_high=eps_high, options=options))
-        if found.function is not None:
+        if found.is_own:
             check_function(found)
         elif "source" in rule and _values(rule):
             raise ValueError(f"a Rule has its own numbers: leave out {', '.join(_values(rule))}")

@@ -11,8 +11,9 @@ are four corners, and a rule is nothing but what it puts there:
 | cispo           | 1 - el        | 1 + eh         | 1 - el       | 1 + eh        | 16  |
 
 `dual_clip` c is in the paper's released code and not in the paper: F = 0 where A < 0 and r > c. A
-rule that no table of corners can express gives F as a function of the ratio and the advantage of a
-token. A rule has no other state, so two arms of an experiment differ in one value.
+rule that no table of corners can express gives F as a function of what is known of a token, or a
+loss of it, whose derivative is taken. A rule has no other state, so two arms of an experiment
+differ in one value.
 """
 
 from __future__ import annotations
@@ -30,22 +31,30 @@ from klearlib.own_code import failure, module_of
 LARGEST_CONSTANT = 1e18
 """Below `largest_ratio` of float32."""
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
+TOKEN_VALUES = ("logp", "logp_old", "entropy")
+"""What a function of a rule may take by keyword beside ratio and advantage."""
 # The grid on which a user's function is tried.
 _ADVANTAGES = (-3.0, -0.5, 0.0, 0.5, 3.0)
 # A ratio may underflow to 0; the largest is added, where ratios are capped.
+_LOGP_OLD, _ENTROPY = (-0.01, -1.0, -15.0), (0.0, 0.7, 5.0, 12.0)
 _RATIOS = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0, 0.0, 1e-30, 1e-6, 0.02, 1e3, 1e9)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What F is in each corner, a number, or None where it stays the ratio; or F as a `function`.
+    """What F is in each corner, a number, or None where it stays the ratio; or F as a `function`,
+    or a `loss`.
 
     eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf); eps_high may be
         infinite where F is the ratio in both high corners.
     dual_clip: F = 0 for A < 0 and r > dual_clip, a number above 1 + eps_high; None for none.
     function: F(ratio, advantage) -> a tensor of their shape and of the ratio's dtype, finite and
         token by token (`check_function`); then no corner and no dual_clip is given, and
-        eps_low and eps_high only say which tokens the metrics count in which corner.
+        eps_low and eps_high only say which tokens the metrics count in which corner. It gets those
+        of `TOKEN_VALUES` that it names: log pi and log pi_old of the token, and the entropy, in
+        nats, of the distribution that it was drawn from, at the weights of now.
+    loss: L(ratio, advantage) in place of a function, taking the same. Its derivative by autograd
+        is what trains: F = -r dL/dr / A, and 0 where A is 0.
 
     Raises:
         ValueError: a number out of range, or a function beside corners.
@@ -61,7 +70,8 @@ class Rule:
     low_positive: float | None = None
     high_negative: float | None = None
     dual_clip: float | None = None
-    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    function: Callable[..., torch.Tensor] | None = None
+    loss: Callable[..., torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
         constants = {name: getattr(self, name) for name in (*CORNERS, "dual_clip")}
@@ -75,10 +85,17 @@ class Rule:
             raise ValueError(
                 f"dual_clip must be above 1 + eps_high = {high} or None, got {self.dual_clip}"
             )
-        if self.function is not None and not callable(self.function):
-            raise ValueError(f"function must be F(ratio, advantage), got {self.function!r:.100}")
-        if self.function is not None and given:
-            raise ValueError(f"F is a function, so {' and '.join(given)} must be None")
+        own = {n: f for n in ("function", "loss") if (f := getattr(self, n)) is not None}
+        for name, value in own.items():
+            if not callable(value):
+                raise ValueError(f"{name} must take (ratio, advantage), got {value!r:.100}")
+            if others := [*given, *(own.keys() - {name})]:
+                raise ValueError(f"F is given by a {name}, so {' and '.join(others)} must be None")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether F is not given by corners."""
+        return self.function is not None or self.loss is not None
 
 
 def _number(name: str, value: object, low: float, high: float) -> float:
@@ -148,6 +165,12 @@ def _ends(eps_low: float, eps_high: float) -> tuple[float, float]:
     return 1 - _number("eps_low", eps_low, 0, 1), 1 + _number("eps_high", eps_high, 0, math.inf)
 
 
+def as_loss(function: Callable) -> Callable:
+    """Decorator: the function of a user's file is L(ratio, advantage) of `Rule.loss`, not F."""
+    function.is_loss = True
+    return function
+
+
 def corner_masks(
     ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule
 ) -> dict[str, torch.Tensor]:
@@ -166,12 +189,15 @@ def corner_masks(
     }
 
 
-def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> torch.Tensor:
+def coefficient(
+    ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule, **of_token: torch.Tensor | None
+) -> torch.Tensor:
     """F of `rule` for each token (table above).
 
     Args:
         ratio: pi / pi_old >= 0, and advantage: tensors that broadcast to [N, T].
         rule: what `unclipped`, `ppo_clip`, `gppo` or `cispo` returned, or a `Rule` of one's own.
+        of_token: `TOKEN_VALUES`, tensors [N, T], for a rule of one's own that takes them.
 
     Returns:
         F [N, T] in the dtype of `ratio`. Where F is the ratio it is capped at `largest_ratio`, so
@@ -185,8 +211,8 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
         raise ValueError(f"ratio must be a floating point tensor, got {ratio.dtype}")
     ratio, advantage = torch.broadcast_tensors(ratio, advantage)
     result = ratio.clamp(max=largest_ratio(ratio.dtype))
-    if rule.function is not None:
-        return rule.function(result, advantage)
+    if rule.is_own:
+        return _by_function(result, advantage, rule, of_token)
     # Eqs. 9-18: the ratio, but for the corners in which the rule has a constant.
     for corner, mask in corner_masks(ratio, advantage, rule).items():
         constant = getattr(rule, corner)
@@ -196,6 +222,24 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
         beyond = (advantage < 0) & (ratio > rule.dual_clip)  # where the loss is bounded
         result = torch.where(beyond, torch.zeros_like(result), result)
     return result
+
+
+def _by_function(ratio, advantage, rule: Rule, of_token: dict) -> torch.Tensor:
+    function = rule.function or rule.loss
+    named = [name for name in TOKEN_VALUES if name in inspect.signature(function).parameters]
+    if missing := [name for name in named if of_token.get(name) is None]:
+        raise ValueError(f"rule {rule.name} takes {', '.join(missing)} of each token: give it")
+    taken = {name: of_token[name] for name in named}
+    if rule.loss is None:
+        return function(ratio, advantage, **taken)
+    with torch.enable_grad():
+        leaf = ratio.detach().requires_grad_()
+        loss = function(leaf, advantage, **taken)
+        if not isinstance(loss, torch.Tensor) or loss.shape != ratio.shape:
+            raise ValueError(f"a loss must give a tensor {tuple(ratio.shape)}, one for each token")
+        (slope,) = torch.autograd.grad(loss.sum(), leaf)  # dL/dr
+    # d(-L)/d(logp) = -r dL/dr, which is F * A.
+    return torch.where(advantage == 0, torch.zeros_like(ratio), -ratio * slope / advantage)
 
 
 def largest_ratio(dtype: torch.dtype) -> float:
@@ -209,8 +253,9 @@ def rule_from(spec: dict) -> Rule:
 
     Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``,
     ``cispo``. With ``source``, the text of a file of Python, the name is one in this file, of a
-    `Rule`, which has its own numbers, or of a function F(ratio, advantage), which is given the
-    arguments by keyword: eps_low and eps_high where it takes them, all others in any case.
+    `Rule`, which has its own numbers, or of a function F(ratio, advantage), or `as_loss` of one,
+    which is given the arguments by keyword: eps_low and eps_high where it takes them, all others in
+    any case, and `TOKEN_VALUES` where it takes them.
 
     Raises:
         ValueError: no dict with a name, an unknown name, or arguments that the rule does not take.
@@ -251,15 +296,19 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
         )
     takes = inspect.signature(own)
     clip = {"eps_low": eps_low, "eps_high": eps_high}
+    if own_values := sorted(values.keys() & set(TOKEN_VALUES)):
+        raise ValueError(f"{', '.join(own_values)} is that of each token: give it no value")
     passed = {key: value for key, value in clip.items() if key in takes.parameters} | values
     try:
-        takes.bind("ratio", "advantage", **passed)
+        of_token = dict.fromkeys(takes.parameters.keys() & set(TOKEN_VALUES))
+        takes.bind("ratio", "advantage", **passed, **of_token)
     except TypeError as error:
         raise ValueError(
-            f"{name}{takes} must take ratio and advantage, and by keyword eps_low and eps_high if "
-            f"it needs them: {error}"
+            f"{name}{takes} must take ratio and advantage, and by keyword eps_low, eps_high, "
+            f"{', '.join(TOKEN_VALUES)} if it needs them: {error}"
         ) from None
-    return Rule(name, eps_low, eps_high, function=functools.partial(own, **passed))
+    kind = "loss" if getattr(own, "is_loss", False) else "function"
+    return Rule(name, eps_low, eps_high, **{kind: functools.partial(own, **passed)})
 
 
 def check_function(rule: Rule) -> None:
@@ -273,10 +322,12 @@ def check_function(rule: Rule) -> None:
         largest = largest_ratio(dtype)
         ratio = torch.tensor([*_RATIOS, largest], dtype=dtype).repeat(len(_ADVANTAGES))  # [K]
         advantage = torch.tensor(_ADVANTAGES, dtype=dtype).repeat_interleave(len(_RATIOS) + 1)
-        result, wanted = (
-            _value(rule, ratio, advantage),
-            f"{dtype} {tuple(ratio.shape)} as the ratio",
-        )
+        cycled = {"logp_old": _LOGP_OLD, "entropy": _ENTROPY}
+        of_token = {n: torch.tensor(v, dtype=dtype).repeat(len(ratio)) for n, v in cycled.items()}
+        of_token = {name: values[: len(ratio)] for name, values in of_token.items()}
+        of_token["logp"] = of_token["logp_old"] + ratio.clamp(min=1e-30).log()
+        result = _value(rule, ratio, advantage, of_token)
+        wanted = f"{dtype} {tuple(ratio.shape)} as the ratio"
         if not isinstance(result, torch.Tensor):
             raise ValueError(f"F must give a tensor, {wanted}, got {type(result).__name__}")
         if result.shape != ratio.shape or result.dtype != dtype:
@@ -287,18 +338,21 @@ def check_function(rule: Rule) -> None:
             at = int(bad.nonzero()[0])
             place = f"ratio {float(ratio[at]):.3g}, advantage {float(advantage[at]):g}"
             raise ValueError(f"F is {float(result[at]):.3g} at {place}: bound it, as by clamp")
-        alone = [_value(rule, ratio[[i]], advantage[[i]]) for i in range(len(ratio))]
+        alone = [
+            _value(rule, ratio[[i]], advantage[[i]], {n: v[[i]] for n, v in of_token.items()})
+            for i in range(len(ratio))
+        ]
         if not torch.allclose(result, torch.cat(alone)):
             raise ValueError(
                 "F of a token changes with the tokens beside it or from call to call, and batches "
-                "are cut to fit the memory: use nothing but the token's own ratio and advantage "
+                "are cut to fit the memory: use nothing but the token's own values "
                 "(docs/own-rule.md says where other rules belong)"
             )
 
 
-def _value(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor) -> object:
+def _value(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor, of_token: dict) -> object:
     try:
-        return coefficient(ratio, advantage, rule)
+        return coefficient(ratio, advantage, rule, **of_token)
     except (Exception, SystemExit) as error:  # a user's code may raise anything
         span = f"{float(ratio.min()):.2g} to {float(ratio.max()):.2g}"
         raise ValueError(f"F fails on ratios from {span}: {failure(error)}") from error

@@ -65,6 +65,7 @@ class UpdateSums:
         ratio = log_ratio.exp()
         # |F A| is the size of a token's gradient with respect to its own log-probability.
         how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+        how |= {"logp_old": batch.logp_old, "entropy": stats.entropy}
         push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
         gradient = push.abs().double()
         corners = corner_masks(ratio, batch.advantage, rule)  # name -> bool [K]

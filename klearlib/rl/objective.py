@@ -22,6 +22,7 @@ def rl_loss(
     rule: Rule,
     alpha: float,
     log_ratio_clamp: float | None = None,
+    entropy: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the training loop minimises on K tokens: policy loss + alpha x LM loss, and then both
     of them, without a graph.
@@ -33,9 +34,11 @@ def rl_loss(
         logp: [K], with a graph.
         log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
             beyond it has no gradient.
+        entropy: [K], for a rule that takes it.
     """
     log_ratio = logp.detach() - batch.logp_old  # [K]
     how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+    how |= {"logp_old": batch.logp_old, "entropy": entropy}
     push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
     policy = _surrogate_loss(logp, batch.weight * push)
     lm = log_likelihood_loss(logp, batch.lm_weight)  # Eq. 13
@@ -53,19 +56,22 @@ def token_weights(
     correction: torch.Tensor,
     *,
     rule: Rule,
+    logp_old: torch.Tensor,
+    entropy: torch.Tensor | None = None,
     log_ratio_clamp: float | None = None,
 ) -> torch.Tensor:
     """F * A of each token [K], times its correction: minus its gradient before the mean is taken.
 
     log_ratio: logp - logp_old. Log-ratios of any size stay finite and keep the rule's F (the ratio
-    itself is capped, see `coefficient`).
+    itself is capped, see `coefficient`). entropy: [K], for a rule that takes it.
     """
+    of_token = {"logp": logp_old + log_ratio, "logp_old": logp_old, "entropy": entropy}
     if log_ratio_clamp is None:
         ratio = log_ratio.exp()
-        return coefficient(ratio, advantage, rule) * advantage * correction  # Eqs. 9-18
+        return coefficient(ratio, advantage, rule, **of_token) * advantage * correction  # Eqs. 9-18
     within = log_ratio.abs() <= log_ratio_clamp  # [K]
     ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
-    return coefficient(ratio, advantage, rule) * advantage * within * correction
+    return coefficient(ratio, advantage, rule, **of_token) * advantage * within * correction
 
 
 def policy_loss(
@@ -79,6 +85,7 @@ def policy_loss(
     denominator: float | None = None,
     log_ratio_clamp: float | None = None,
     correction: torch.Tensor | None = None,
+    entropy: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Minus the clipped surrogate objective; d(loss)/d(logp) = -F * A / denominator.
 
@@ -95,6 +102,7 @@ def policy_loss(
         correction: [N, T], a constant factor of each token's F * A; None, as in the paper, for 1.
             See `klearlib.rl.mismatch.corrected`. The ratio, and with it the clipping, stays that of
             the trainer's old policy, and the denominator still counts every token.
+        entropy: [N, T], for a rule of one's own that takes it.
 
     Returns:
         A scalar to minimise; 0 with a graph where the mask is empty.
@@ -123,8 +131,10 @@ def policy_loss(
                 f"got {value.dtype} {tuple(value.shape)}"
             )
     kept, spread = logp[mask], advantages.expand_as(logp)[mask]  # [K]
-    log_ratio = kept.detach() - logp_old[mask]
-    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+    old = logp_old[mask]
+    log_ratio = kept.detach() - old
+    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp, "logp_old": old}
+    how["entropy"] = None if entropy is None else entropy[mask]
     push = token_weights(log_ratio, spread, correction[mask], **how)
     weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
     return _surrogate_loss(kept, weight.to(logp.dtype) * push)

@@ -239,7 +239,7 @@ def update(
         optimizer.zero_grad(set_to_none=True)
         stats = []
         for tokens, logp, entropy in _read(model, rows, settings, plan):
-            loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, **how)
+            loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, entropy=entropy, **how)
             loss.backward()
             stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
         return stats

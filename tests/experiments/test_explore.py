@@ -22,7 +22,7 @@ def test_the_notebook_runs_and_shows(tiny_project):
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         cwd=tiny_project,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "KLEAR_ROOT": str(tiny_project)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "KLEAR_ROOT": str(tiny_project)},
         capture_output=True,
         text=True,
     )

@@ -11,6 +11,7 @@ from klearlib.rl.coefficients import (
     coefficient,
     corner_masks,
     gppo,
+    ppo_clip,
     rule_from,
 )
 from klearlib.rl.objective import policy_loss
@@ -74,6 +75,82 @@ def test_a_function_gets_the_clip_range_and_values_of_its_own():
         assert torch.equal(coefficient(ratio, advantage, own("gppo", beta=0.5)), wanted)
     # The corners in which the metrics count its tokens are those of the clip range too.
     assert corner_masks(ratio, torch.tensor(-1.0), own("plain"))["low_negative"].sum() == 2
+
+
+OF_TOKEN = """
+import torch
+
+from klearlib.rl.coefficients import as_loss
+
+
+def trust(ratio, advantage, *, logp, logp_old, entropy, eps_high):
+    # DPPO's kind: by the change of the probability, and more of it where the entropy is high.
+    moved = (logp.exp() - logp_old.exp()).abs()
+    return torch.where(moved > eps_high, torch.zeros_like(ratio), ratio * (1 + entropy))
+
+
+@as_loss
+def clipped(ratio, advantage, *, eps_low, eps_high):
+    bounded = ratio.clamp(1 - eps_low, 1 + eps_high)
+    return -torch.min(ratio * advantage, bounded * advantage)
+
+
+@as_loss
+def squared(ratio, advantage, *, logp_old):
+    return -advantage * ratio.log().clamp(-5, 5).sin() * logp_old.exp()
+
+
+@as_loss
+def summed(ratio, advantage):
+    return (ratio * advantage).sum()
+"""
+
+
+def of_the_loss(rule: Rule, logp_old, ratio, advantage, entropy):
+    """F of a row of tokens [T] by autograd of the loss that trains."""
+    logp = (logp_old + ratio.log()).requires_grad_()
+    rows = (logp[None], logp_old[None], advantage[None], torch.ones_like(logp)[None])
+    loss = policy_loss(*rows, rule=rule, denominator=1.0, entropy=entropy[None])
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return -gradient / advantage
+
+
+def test_a_function_gets_log_probabilities_and_entropy_of_each_token():
+    check_function(own("trust", OF_TOKEN))
+    ratio = torch.tensor([1.5, 1.5, 0.5], dtype=torch.float64)
+    old = torch.tensor([0.6, 0.01, 0.1], dtype=torch.float64).log()
+    advantage = torch.tensor([1.0, 1.0, -2.0], dtype=torch.float64)
+    entropy = torch.tensor([0.5, 2.0, 0.0], dtype=torch.float64)
+    found = of_the_loss(own("trust", OF_TOKEN), old, ratio, advantage, entropy)
+    expected = torch.tensor([0.0, 4.5, 0.5], dtype=torch.float64)  # moved by .3, .005, .05
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_loss_is_differentiated():
+    """Clip-Higher written as its printed loss has Clip-Higher's F."""
+    rule = own("clipped", OF_TOKEN)
+    check_function(rule)
+    ratio = torch.tensor([0.3, 0.9, 1.1, 2.5] * 2, dtype=torch.float64)
+    advantage = torch.tensor([-1.5] * 4 + [0.5] * 4, dtype=torch.float64)
+    old = torch.full_like(ratio, -1.0)
+    found = of_the_loss(rule, old, ratio, advantage, torch.ones_like(ratio))
+    torch.testing.assert_close(found, coefficient(ratio, advantage, ppo_clip(**CLIP)))
+    # F = r cos(log r) / r * pi_old; where A is 0 nothing is pushed, and nothing divided.
+    curved = own("squared", OF_TOKEN)
+    found = of_the_loss(curved, old, ratio, advantage, torch.ones_like(ratio))
+    torch.testing.assert_close(found, ratio.log().cos() * old.exp())
+    zero = coefficient(ratio, torch.zeros(()).double(), curved, logp_old=old)
+    assert torch.equal(zero, torch.zeros_like(ratio))
+
+
+def test_what_a_token_has_is_given_by_nobody_and_missed_by_name():
+    with pytest.raises(ValueError, match="entropy is that of each token"):
+        own("trust", OF_TOKEN, entropy=1.0)
+    ratio = torch.tensor([1.0])
+    with pytest.raises(ValueError, match="rule trust takes logp, logp_old, entropy of each token"):
+        coefficient(ratio, ratio, own("trust", OF_TOKEN))
+    with pytest.raises(ValueError, match=r"a loss must give a tensor \(75,\), one for each token"):
+        check_function(own("summed", OF_TOKEN))
 
 
 def test_a_rule_of_a_file_has_its_own_numbers():
@@ -148,7 +225,8 @@ def test_values_that_a_function_does_not_take_are_refused():
         ({"high_positive": "1.28"}, "high_positive must be a number in .* got '1.28'"),
         ({"dual_clip": 1.1}, "dual_clip"),
         ({"dual_clip": 1e39}, "dual_clip"),
-        ({"function": 5}, "function must be F"),
+        ({"function": 5}, r"function must take \(ratio, advantage\)"),
+        ({"function": abs, "loss": abs}, "given by a function, so loss must be None"),
         ({"function": abs, "low_negative": 0.5}, "low_negative must be None"),
     ],
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from printed_equations import SPECS
 from tiny_runs import lines
 
 from klearlib.experiments.explore import coloured, tokens_of
+from klearlib.records import TokenBatch
 from klearlib.rl import token_record
 from klearlib.rl.coefficients import CORNERS, rule_from
+from klearlib.rl.metrics import MicroBatchStats
+from klearlib.rl.rollouts import Row
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +31,22 @@ def test_the_steps_with_samples_have_their_tokens(plain):
     ]
 
 
-def test_eq_14_by_hand(finished):
+OWN = """
+def spread(ratio, advantage, *, logp, logp_old, entropy):
+    return ratio * (1 + entropy) + (logp - logp_old).abs() + logp_old.exp()
+"""
+
+
+@pytest.mark.parametrize(
+    "rule", [SPECS["gppo"], {"name": "spread", "source": OWN, "eps_low": 0.2, "eps_high": 0.28}]
+)
+def test_eq_14_by_hand(finished, rule):
     """Of a step with one update the metrics are those of its tokens."""
-    path = finished(alpha=0.5)
-    frame = tokens_of(path / "tokens" / "00001.npz", rule_from(SPECS["gppo"]), path / "model")
+    path = finished(alpha=0.5, rule=rule)
+    frame = tokens_of(path / "tokens" / "00001.npz", rule_from(rule), path / "model")
     (line,) = lines(path)
+    if rule["name"] == "spread":
+        assert np.allclose(frame["F"], 1 + frame["entropy"] + frame["logp"].map(np.exp), atol=1e-4)
     assert len(frame) == line["train/num_tokens"]
     policy = -(frame["weight"] * frame["F"] * frame["A"] * frame["correction"]).sum()
     lm = -(frame["lm_weight"] * frame["logp"]).sum()
@@ -62,8 +79,18 @@ def test_the_text_is_that_of_the_responses_and_is_escaped(kept):
     assert "<b>" not in page and "&lt;b&gt;" in page and page.count("<pre") == 2
 
 
-def test_a_large_update_keeps_its_first_rows(kept, plain, tmp_path, monkeypatch):
-    _, frame = kept
-    groups = frame.groupby(["problem", "response"], sort=False).size()
-    monkeypatch.setattr(token_record, "MAX_TOKENS", int(groups.iloc[:2].sum()))
-    assert groups.iloc[:3].sum() > token_record.MAX_TOKENS
+def test_a_large_update_keeps_its_first_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_record, "MAX_TOKENS", 8)
+    lengths = [3, 4, 5]
+    rows = [
+        Row(torch.arange(2 + n), 2, torch.zeros(n), 1.0, True, place=(0, number))
+        for number, n in enumerate(lengths)
+    ]
+    batch = TokenBatch(*[torch.arange(sum(lengths)).float()] * 6)
+    stats = MicroBatchStats(batch, *[torch.zeros(())] * 2, *[torch.zeros(sum(lengths))] * 2)
+    groups = [SimpleNamespace(problem=SimpleNamespace(id="p"))]
+    token_record.save_tokens(tmp_path / "1.npz", rows, [stats], groups)
+    with np.load(tmp_path / "1.npz") as kept:
+        assert kept["row"].tolist() == [0] * 3 + [1] * 4 and kept["response"].tolist() == [0, 1]
+        assert kept["id"].tolist() == [2, 3, 4, 2, 3, 4, 5]
+        assert kept["weight"].tolist() == list(range(7)) and kept["prompt"].tolist() == [0, 1] * 2

@@ -80,7 +80,8 @@ def gradient_check(
     """Autograd of each printed objective against F * A, in float64: rule, ratio, advantage,
     autograd, coefficient (F) and error = |autograd - F * A| over a grid.
 
-    others: rules that no paper prints, by name; of them autograd takes the loss that trains.
+    others: rules that no paper prints, by name; of them autograd takes the loss that trains, of
+        tokens that were certain when they were drawn, in a distribution of 1 nat.
     """
     import pandas as pd
     import torch
@@ -95,13 +96,15 @@ def gradient_check(
     for name, rule in ({n: each for n, (each, _) in printed.items()} | dict(others or {})).items():
         logp = ratio.log().requires_grad_()
         old = torch.zeros_like(logp)
+        of_token = {"logp": logp.detach(), "logp_old": old, "entropy": torch.ones_like(old)}
         if name in printed:
             value = printed_objective(name, logp, old, advantage, **printed[name][1]).sum()
         else:
             tokens = (logp[None], old[None], advantage[None], torch.ones_like(logp)[None])
-            value = -policy_loss(*tokens, rule=rule, denominator=1.0)
+            how = {"rule": rule, "denominator": 1.0, "entropy": of_token["entropy"][None]}
+            value = -policy_loss(*tokens, **how)
         (autograd,) = torch.autograd.grad(value, logp)
-        factor = coefficient(ratio, advantage, rule)
+        factor = coefficient(ratio, advantage, rule, **of_token)
         columns = {"ratio": ratio, "advantage": advantage, "autograd": autograd}
         columns |= {"coefficient": factor, "error": (autograd - factor * advantage).abs()}
         arrays = {column: values.numpy() for column, values in columns.items()}
