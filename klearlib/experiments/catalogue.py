@@ -57,8 +57,8 @@ def check(name: str, values: dict):
 
 
 def notebooks_of(profile: str) -> list[str]:
-    """The notebooks that `profile` has, in the order in which they run: by number, and those that
-    gather what the others published last.
+    """The notebooks that `profile` has, in the order in which they run: those that lead, the
+    others by number, and last those that gather what the others published.
 
     They are those with a file of values; `SMOKE`, whose values are the defaults, has every
     notebook, and every profile has those that gather.
@@ -68,7 +68,12 @@ def notebooks_of(profile: str) -> list[str]:
         here = (root() / "notebooks" / f"{name}.ipynb").is_file()
         if here and (profile == SMOKE or experiment_of(name).gathers):
             named.add(name)
-    return sorted(named, key=lambda name: (name in names() and experiment_of(name).gathers, name))
+
+    def place(name: str) -> tuple[int, str]:
+        known = experiment_of(name) if name in names() else None
+        return (known.gathers - known.leads if known else 0, name)
+
+    return sorted(named, key=place)
 
 
 def stages_of(name: str, params) -> dict[str, Stage]:

@@ -115,6 +115,7 @@ class ClippingArms(Experiment):
 
     name = "05_clipping"
     Params = ClippingParams
+    leads = True
 
     @cached_property
     def rules(self) -> dict[str, RuleArm]:

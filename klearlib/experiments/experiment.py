@@ -73,6 +73,7 @@ class Experiment(Showing, Judged, Exploring):
     Params: ClassVar[type]
     digits: ClassVar[int] = 3
     gathers: ClassVar[bool] = False
+    leads: ClassVar[bool] = False
 
     def __init__(self, params, place: Place | None = None, published: Published | None = None):
         """published: what its runs are read from in place of results/runs."""
