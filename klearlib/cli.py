@@ -204,7 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     parser_of = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
     parser = parser_of(prog="klear", description="The Klear-Reasoner paper, rerun.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command", parser_class=parser_of)
+    parser.set_defaults(command=lambda _: parser.print_help() or 2)
+    commands = parser.add_subparsers(metavar="command", parser_class=parser_of)
     of_profile = {"default": PROFILE, "help": f"folder in params/ (default: {PROFILE})"}
 
     run = commands.add_parser("run", help="run the notebooks of a profile that are not cached")
