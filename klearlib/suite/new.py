@@ -118,9 +118,11 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
             f"could not be read, {len(train.problems) - len(prompts)} repeat the question of "
             f"another, {shared} share 9 words in a row with a benchmark"
         )
+    local = is_path(model) or located(model).is_dir()
+    place = model_folder(located(model) if local else model)
     from klearlib.policy.load import chat_prompt  # loads torch
 
-    shape, positions, tokenizer = _model(model, chat_template)
+    shape, positions, tokenizer = _model(model, place, chat_template)
     longest = max(len(chat_prompt(tokenizer, prompt)[1]) for prompt in (*prompts, *others))
     room = positions - longest
     budget = min(_BUDGET, room) if max_new_tokens is None else max_new_tokens
@@ -135,11 +137,9 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
     return facts | {"longest": longest, "budget": budget}
 
 
-def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
+def _model(model: str, place: Path, chat_template: str | None) -> tuple[ModelShape, int, object]:
     from klearlib.policy.load import load_tokenizer
 
-    local = is_path(model) or located(model).is_dir()
-    place = model_folder(located(model) if local else model)
     try:
         config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))

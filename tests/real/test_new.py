@@ -335,13 +335,14 @@ def test_a_name_that_is_taken_is_kept(project, capsys):
 def test_a_wrong_name_is_said_before_a_model_is_read(project):
     script = (
         "import sys; from klearlib.cli import main\n"
-        "names = {'Mine': 'mine.jsonl', 'mine': 'none.jsonl'}\n"
-        f"arguments = {[w for k, v in ARGUMENTS.items() if k != '--problems' for w in (k, v)]!r}\n"
-        "codes = [main(['new', n, '--problems', f, *arguments]) for n, f in names.items()]\n"
+        f"given = {ARGUMENTS!r}\n"
+        "wrong = {'--problems': 'none.jsonl'}, {'--model': './none'}\n"
+        "cases = [('Mine', given), *(('mine', given | each) for each in wrong)]\n"
+        "codes = [main(['new', n, *(w for p in g.items() for w in p)]) for n, g in cases]\n"
         "print(codes, {'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "[2, 1] set()\n", done.stderr
+    assert done.stdout == "[2, 1, 1] set()\n", done.stderr
 
 
 def test_a_profile_is_whole_or_absent(project, monkeypatch):
