@@ -80,6 +80,11 @@ class Rule:
         if self.function is not None and given:
             raise ValueError(f"F is a function, so {' and '.join(given)} must be None")
 
+    @property
+    def has_range(self) -> bool:
+        """Whether a ratio can leave the clip range."""
+        return self.eps_low < 1 or self.eps_high < math.inf
+
 
 def _number(name: str, value: object, low: float, high: float) -> float:
     """`value`, a number from `low` to `high`; ValueError otherwise."""
