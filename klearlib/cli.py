@@ -156,7 +156,8 @@ def _new(arguments: argparse.Namespace) -> int:
 
     names = ("model", "problems", "max_new_tokens", "chat_template", "reward")
     given = {name: getattr(arguments, name) for name in names}
-    print(new_profile(arguments.name, benchmarks=arguments.benchmark, **given))
+    given |= {"benchmarks": arguments.benchmark, "probed": arguments.probe}
+    print(new_profile(arguments.name, **given))
     print(f"next: klear plan --profile {arguments.name}, klear run --profile {arguments.name}")
     return 0
 
@@ -289,6 +290,8 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
     own = "judges and pays in the place of the built-in judge of answers"
     new.add_argument("--reward", metavar="FILE.py:FUNCTION", help=own)
+    probe = "try three learning rates for three RL steps each, and write one at which clipping acts"
+    new.add_argument("--probe", action="store_true", help=probe)
 
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)

@@ -86,19 +86,27 @@ def truncation_rose(
     )
 
 
+def share_outside(lines: Sequence[Mapping[str, float | None]]) -> float:
+    """The share of the trained tokens of `lines` that are outside of the clip range; 0 if none was
+    trained.
+
+    >>> share_outside([{"train/num_tokens": 10, "train/token_share_low_negative": 0.1}])
+    0.1
+    """
+    outside = sum(
+        (line[key] or 0) * line["train/num_tokens"]
+        for line in lines
+        for key in line
+        if key.startswith("train/token_share_")
+    )
+    return outside / max(1, sum(line.get("train/num_tokens", 0) for line in lines))
+
+
 def all_inside(lines: Sequence[Mapping[str, float | None]]) -> str:
     """A warning that no token of several updates per batch has left the clip range; "" if one has,
-    and where nothing was trained. With one update per batch every ratio is 1.
-
-    >>> share = "train/token_share_low_negative"
-    >>> all_inside([{"train/num_updates": 8, share: 0.0}])[:45]
-    'no token has left the clip range: all clippin'
-    >>> all_inside([{"train/num_updates": 8, share: 0.01}])
-    ''
-    """
-    shares = [each[key] for each in lines for key in each if key.startswith("train/token_share_")]
+    and where nothing was trained. With one update per batch every ratio is 1."""
     several = any(line.get("train/num_updates", 0) > 1 for line in lines)
-    if any(shares) or not several:
+    if not several or share_outside(lines):
         return ""
     return (
         "no token has left the clip range: all clipping rules are the same so far; "

@@ -76,6 +76,7 @@ def test_not_said_at_the_end_where_it_did_not_last():
 INSIDE = {
     "train/grad_norm": 0.5,
     "train/num_updates": 8,
+    "train/num_tokens": 100,
     "train/token_share_low_negative": 0.0,
     "train/token_share_high_positive": 0.0,
 }
