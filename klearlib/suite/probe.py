@@ -37,16 +37,15 @@ def probe(profile: str, guess: float) -> tuple[float, str]:
         for rate in (factor * guess for factor in FACTORS)
     }
     run_stages([*stages.values()], runs_dir=runs_dir(), workers=params.workers)
-    shares = {}
+    logged = {}
     for rate, stage in stages.items():
-        lines = read_metrics(stage.folder(runs_dir()))
+        logged[rate] = read_metrics(stage.folder(runs_dir()))
         shutil.rmtree(stage.folder(runs_dir()))
-        if why := untrained(lines):
-            raise KlearError(f"the probe trained nothing, so the rate is still a guess: {why}")
-        shares[rate] = share_outside(lines)
-    enough = [rate for rate, share in shares.items() if share >= ENOUGH]
+    if why := untrained(logged[min(logged)]):
+        raise KlearError(f"the probe trained nothing, so the rate is still a guess: {why}")
+    shares = {rate: share_outside(lines) for rate, lines in logged.items()}
     found = ", ".join(f"{100 * share:.2f} % at {rate:.1e}" for rate, share in shares.items())
+    enough = [rate for rate, share in shares.items() if share >= ENOUGH]
     which = "the smallest with 1 %" if enough else "the largest, as none has 1 %"
-    return min(
-        enough, default=max(shares)
-    ), f"{which} of tokens outside of the clip range ({found})"
+    found = f"{which} of tokens outside of the clip range ({found})"
+    return min(enough, default=max(shares)), found

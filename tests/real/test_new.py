@@ -142,7 +142,7 @@ def test_a_probe_writes_a_rate_at_which_tokens_leave_the_clip_range(
 
 
 def test_a_probe_that_trains_nothing_leaves_the_guess(project, monkeypatch, capsys):
-    monkeypatch.setattr("klearlib.suite.probe.FACTORS", (1,))
+    monkeypatch.setattr("klearlib.suite.probe.FACTORS", (1, 4))
     monkeypatch.setattr("klearlib.run.pool.run_stages", run_here)
     (project / "mine.py").write_text(JUDGE.format(reward="1.0"))
     assert new("--max-new-tokens", "6", "--reward", "mine.py:judge", "--probe") == 1
