@@ -156,7 +156,8 @@ def _new(arguments: argparse.Namespace) -> int:
 
     names = ("model", "problems", "max_new_tokens", "chat_template", "reward")
     given = {name: getattr(arguments, name) for name in names}
-    print(new_profile(arguments.name, benchmarks=arguments.benchmark, **given))
+    given |= {"benchmarks": arguments.benchmark, "probed": arguments.probe}
+    print(new_profile(arguments.name, **given))
     print(f"next: klear plan --profile {arguments.name}, klear run --profile {arguments.name}")
     return 0
 
@@ -204,7 +205,8 @@ def _parser() -> argparse.ArgumentParser:
     parser_of = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
     parser = parser_of(prog="klear", description="The Klear-Reasoner paper, rerun.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command", parser_class=parser_of)
+    parser.set_defaults(command=lambda _: parser.print_help() or 2)
+    commands = parser.add_subparsers(metavar="command", parser_class=parser_of)
     of_profile = {"default": PROFILE, "help": f"folder in params/ (default: {PROFILE})"}
 
     run = commands.add_parser("run", help="run the notebooks of a profile that are not cached")
@@ -288,6 +290,8 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
     own = "judges and pays in the place of the built-in judge of answers"
     new.add_argument("--reward", metavar="FILE.py:FUNCTION", help=own)
+    probe = "try three learning rates for three RL steps each, and write one at which clipping acts"
+    new.add_argument("--probe", action="store_true", help=probe)
 
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)

@@ -73,7 +73,6 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["run", "--workers", "-1"], "workers is '-1': give a whole number"),
         (["plan", "--workers", "ray://head"], "workers is 'ray://head': give"),
         (["rum"], "invalid choice: 'rum'"),
-        ([], "required: command"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(project, capsys, words, message):
@@ -81,6 +80,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(project, capsys, words, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_klear_alone_prints_its_help(capsys):
+    assert cli.main([]) == 2
+    told = capsys.readouterr()
+    assert told.out.startswith("usage: klear ") and "status" in told.out and not told.err
 
 
 def test_arguments_reach_the_runner(project, monkeypatch):
@@ -229,6 +234,27 @@ def test_status_has_a_word_for_everything(project, capsys):
     told = capsys.readouterr().out
     assert "05_clipping         broken" in told
     assert "    a broken: " in told and "b partial 12/30" in told
+
+
+def test_status_has_one_line_for_results_that_came_from_elsewhere(project, capsys):
+    words = "published, not by klear run here"
+    for place in ("mini", "mini-x"):
+        published = project / "results" / place / "05_clipping"
+        published.mkdir(parents=True)
+        (published / "section.json").write_text('{"status": "complete"}')
+    changes = '{"profile": "mini", "changes": {"num_steps": 3}}'
+    (published.parent / "changes.json").write_text(changes)
+    assert cli.main(["status"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told == [f"mini: {words}", f"mini-x (num_steps: 3): {words}"]
+    (project / "params" / "mini" / "06_alpha_sweep.yaml").write_text("profile: mini\n")
+    ran = project / "results" / "mini" / "06_alpha_sweep"
+    ran.mkdir()
+    (ran / "cache.json").write_text("{}")
+    assert cli.main(["status", "--profile", "mini"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "mini" and told[1].startswith("  06_alpha_sweep      broken    mini has 06")
+    assert told[2:] == [f"  05 {words}", f"mini-x (num_steps: 3): {words}"]
 
 
 @pytest.mark.parametrize(

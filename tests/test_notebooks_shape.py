@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.experiments.catalogue import experiment_of, names
-from klearlib.params.fields import default_of, shown_fields
+from klearlib.params import parameters_cell
 from klearlib.suite.clean import cleaned
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
@@ -47,8 +47,9 @@ def faults(name: str, content: dict) -> list[str]:
     tagged = [i for i, cell in enumerate(code) if "parameters" in cell["metadata"].get("tags", [])]
     if len(tagged) != 1:
         return [*found, f"{len(tagged)} cells tagged parameters"]
-    found += parameter_faults(name, source_of(code[tagged[0]]), trees[tagged[0]])
     record = experiment_of(name)
+    if source_of(code[tagged[0]]) != parameters_cell(record.Params):
+        found.append("the parameters cell is not what klearlib.params.parameters_cell writes")
     following = source_of(code[tagged[0] + 1])
     called = f"e = {record.__name__}.setup(globals())"
     if called not in following or f"import {record.__name__}" not in following:
@@ -83,29 +84,6 @@ def cell_faults(cell: dict, tree: ast.AST) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             modules = [node.module or ""]
         found += [f"imports {module}" for module in modules if module.split(".")[0] != "klearlib"]
-    return found
-
-
-def parameter_faults(name: str, source: str, tree: ast.Module) -> list[str]:
-    """Names, order, types and defaults of the parameters cell against the record."""
-    wanted = [
-        (field.name, field.type, default_of(field))
-        for field in shown_fields(experiment_of(name).Params)
-    ]
-    if not all(isinstance(node, ast.AnnAssign) for node in tree.body):
-        return ["the parameters cell holds more than typed values"]
-    got = [
-        (ast.unparse(node.target), ast.unparse(node.annotation), ast.literal_eval(node.value))
-        for node in tree.body
-    ]
-    found = [f"parameter {g} where the record has {w}" for g, w in zip(got, wanted) if g != w]  # noqa: B905
-    if len(got) != len(wanted):
-        found.append(f"{len(got)} parameters where the record has {len(wanted)}")
-    for line in source.splitlines():
-        if "  # " not in line:
-            found.append(f"no help in: {line}")
-        if line.count("=") != 1 or line.count("#") != 1:
-            found.append(f"papermill cannot read: {line}")
     return found
 
 

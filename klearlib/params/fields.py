@@ -162,13 +162,15 @@ def shown_fields(record: type) -> list[dataclasses.Field]:
 def parameters_cell(record: type) -> str:
     """The source of the cell tagged ``parameters``: one typed literal per line, help as comment.
 
-    Papermill's ``--help-notebook`` reads this form and no other.
+    Papermill reads this form and no other, and warns of every parameter that it does not read; no
+    union either, so that ``dict | None`` stands there as ``dict``.
     """
     lines = []
     for field in shown_fields(record):
         default = default_of(field)
         text = json.dumps(default) if isinstance(default, (str, list)) else repr(default)
-        lines.append(f"{field.name}: {field.type} = {text}  # {field.metadata['help']}")
+        kind = field.type.removesuffix(" | None")
+        lines.append(f"{field.name}: {kind} = {text}  # {field.metadata['help']}")
     return "\n".join(lines)
 
 

@@ -51,7 +51,7 @@ def link_model(
         MissingAsset: no such model, a gated one, no network, or no weights in safetensors.
         KlearError: no chat template, or another shape.
     """
-    from transformers import AutoTokenizer
+    from klearlib.policy.load import load_tokenizer  # loads torch
 
     source = model_folder(model)
     if not has_weights(source):
@@ -77,7 +77,7 @@ def link_model(
     for name, text in own.items():
         (target / name).unlink(missing_ok=True)  # else it would be written through the link
         write_text(target / name, text)
-    if AutoTokenizer.from_pretrained(target).chat_template is None:
+    if load_tokenizer(target).chat_template is None:
         raise KlearError(
             f"{model} has no chat template: name a file with one as chat_template in real.yaml"
         )

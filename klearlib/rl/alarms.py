@@ -1,4 +1,5 @@
-"""Warnings about an RL run: steps that train nothing, and truncation that rises with the score."""
+"""Warnings about an RL run: steps that train nothing, truncation that rises with the score, and a
+clip range that no token leaves."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from statistics import fmean
 NOTHING_TRAINED, TRUNCATION_ROSE = "no step trained", "truncation rose"
 RISE = 0.2
 """A larger rise of the share of truncated rollouts is reported."""
+LOOKED_AT = 3
+"""Steps after which some token should have left the clip range: of smoke and mini 0.3 % have."""
 _ROUNDING = 1e-9
 _REASONS = (
     ("rollout/bad_format_rate", "no response has both think tags"),
@@ -83,19 +86,49 @@ def truncation_rose(
     )
 
 
+def share_outside(lines: Sequence[Mapping[str, float | None]]) -> float:
+    """The share of the trained tokens of `lines` that are outside of the clip range; 0 if none was
+    trained.
+
+    >>> share_outside([{"train/num_tokens": 10, "train/token_share_low_negative": 0.1}])
+    0.1
+    """
+    outside = sum(
+        (line[key] or 0) * line["train/num_tokens"]
+        for line in lines
+        for key in line
+        if key.startswith("train/token_share_")
+    )
+    return outside / max(1, sum(line.get("train/num_tokens", 0) for line in lines))
+
+
+def all_inside(lines: Sequence[Mapping[str, float | None]]) -> str:
+    """A warning that no token of several updates per batch has left the clip range; "" if one has,
+    and where nothing was trained. With one update per batch every ratio is 1."""
+    several = any(line.get("train/num_updates", 0) > 1 for line in lines)
+    if not several or share_outside(lines):
+        return ""
+    return (
+        "no token has left the clip range: all clipping rules are the same so far; "
+        "raise the learning rate, or lower mini_batch_problems for more updates per batch"
+    )
+
+
 class Alarms:
     """Reads the lines of a run of `num_steps` as they come, and gives each warning once and again
-    at the end; lines: of the steps before a resume."""
+    at the end; lines: of the steps before a resume. has_range: whether its rule has a clip range
+    that tokens can leave."""
 
-    def __init__(self, lines: Sequence[Mapping], *, num_steps: int):
-        self._num_steps = num_steps
+    def __init__(self, lines: Sequence[Mapping], *, num_steps: int, has_range: bool = True):
+        self._num_steps, self._has_range = num_steps, has_range
         self._lines, self._num_idle, self._truncation_said = [], 0, False
         for line in lines:
             self.see(line)
 
     def see(self, line: Mapping[str, float | None]) -> list[str]:
         """The warnings after a step: the first step that trained nothing, a run in which none did,
-        and truncation that has risen with the score for the first time or at the end."""
+        a clip range that no token has left in `LOOKED_AT` steps, and truncation that has risen with
+        the score for the first time or at the end."""
         warnings, last = [], line["step"] == self._num_steps
         self._lines.append(line)
         if reason := why_idle(line):
@@ -104,6 +137,12 @@ class Alarms:
                 warnings.append(f"{NOTHING_TRAINED}: {reason}")
             elif self._num_idle == 1:
                 warnings.append(f"step {line['step']} trained nothing: {reason}")
+        if (
+            len(self._lines) == LOOKED_AT
+            and self._has_range
+            and (inside := all_inside(self._lines))
+        ):
+            warnings.append(f"step {LOOKED_AT}: {inside}")
         rose = truncation_rose(self._lines, num_steps=self._num_steps)
         if rose and (last or not self._truncation_said):
             self._truncation_said = True

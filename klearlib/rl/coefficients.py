@@ -97,6 +97,11 @@ class Rule:
         """Whether F is not given by corners."""
         return self.function is not None or self.loss is not None
 
+    @property
+    def has_range(self) -> bool:
+        """Whether a ratio can leave the clip range."""
+        return self.eps_low < 1 or self.eps_high < math.inf
+
 
 def _number(name: str, value: object, low: float, high: float) -> float:
     """`value`, a number from `low` to `high`; ValueError otherwise."""

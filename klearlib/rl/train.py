@@ -97,7 +97,8 @@ def train_rl(
         fused=True,
     )
     done = load_state(folder, model, optimizer, plan)
-    alarms = Alarms(read_metrics(folder.path), num_steps=settings.num_steps)
+    steps = {"num_steps": settings.num_steps, "has_range": rule.has_range}
+    alarms = Alarms(read_metrics(folder.path), **steps)
     note = score = ""
 
     def sampled(done: int, total: int) -> None:

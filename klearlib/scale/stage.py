@@ -104,7 +104,8 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 
-    alarms = Alarms(lines, num_steps=settings.num_steps)
+    steps = {"num_steps": settings.num_steps, "has_range": rule_from(how["rule"]).has_range}
+    alarms = Alarms(lines, **steps)
 
     def take(kind: str, content) -> None:
         if kind == driver.EVALUATION:

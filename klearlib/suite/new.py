@@ -55,6 +55,7 @@ def new_profile(
     max_new_tokens: int | None = None,
     chat_template: str | None = None,
     reward: str | None = None,
+    probed: bool = False,
 ) -> Path:
     """Write ``params/<name>/`` for RL on mathematics: notebooks 05 and 06. What is wrong with the
     names and the rows is said before the model is read.
@@ -67,10 +68,12 @@ def new_profile(
         benchmarks: one to three, in the same way. max_new_tokens: of a response, by default 512 or
             what the model's positions leave. chat_template: a file, for a model that has none.
         reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
+        probed: the learning rate is one that `klearlib.suite.probe` finds, and not a guess.
 
     Raises:
         ParameterError: a name that is taken or malformed, or a budget above the model's positions.
-        KlearError: rows, a model or a benchmark that cannot be used.
+        KlearError: rows, a model or a benchmark that cannot be used, or a probe that trained
+            nothing, which leaves the profile with its guess.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name == "runs":
         raise ParameterError(
@@ -94,13 +97,21 @@ def new_profile(
             write_text(made / f"{file}.yaml", text)
         with one_line_failures(target):
             os.rename(made, target)
+    if probed:
+        from klearlib.suite.probe import probe
+
+        rate, why = probe(name, facts["rate"])
+        print(f"learning rate {rate:.1e}, {why}")
+        texts = _texts(name, facts | {"rate": rate, "rate_from": why}, reward)
+        for file in NOTEBOOKS:
+            write_text(target / f"{file}.yaml", texts[file])
     return target
 
 
 def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
     """What the files follow from, by the names in the templates. shared: different problems that
     are too like a benchmark. left: the others. longest, budget: tokens of the longest prompt and of
-    a response."""
+    a response. rate, rate_from: the learning rate and where it comes from."""
     train, tests = _data_set(problems), []
     names = {train.name, *SOURCES, *RESERVED}  # a benchmark has a name of its own
     for test in (_data_set(each, whole=True) for each in benchmarks):
@@ -118,9 +129,11 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
             f"could not be read, {len(train.problems) - len(prompts)} repeat the question of "
             f"another, {shared} share 9 words in a row with a benchmark"
         )
+    local = is_path(model) or located(model).is_dir()
+    place = model_folder(located(model) if local else model)
     from klearlib.policy.load import chat_prompt  # loads torch
 
-    shape, positions, tokenizer = _model(model, chat_template)
+    shape, positions, tokenizer = _model(model, place, chat_template)
     longest = max(len(chat_prompt(tokenizer, prompt)[1]) for prompt in (*prompts, *others))
     room = positions - longest
     budget = min(_BUDGET, room) if max_new_tokens is None else max_new_tokens
@@ -131,15 +144,17 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
             "leave out the longest problems"
         )
     facts = {"model": model, "chat_template": chat_template, "shape": shape, "train": train}
+    millions = float(f"{shape.num_parameters / 1e6:.3g}")
+    facts["rate"] = 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5
+    millions = int(millions) if millions >= 100 else millions
+    facts["rate_from"] = f"a guess for {millions} M parameters"
     facts |= {"positions": positions, "tests": tests, "shared": shared, "left": left}
     return facts | {"longest": longest, "budget": budget}
 
 
-def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
+def _model(model: str, place: Path, chat_template: str | None) -> tuple[ModelShape, int, object]:
     from klearlib.policy.load import load_tokenizer
 
-    local = is_path(model) or located(model).is_dir()
-    place = model_folder(located(model) if local else model)
     try:
         config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))
@@ -196,7 +211,6 @@ def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
     import torch
 
     gpu, left = torch.cuda.is_available(), facts["left"]
-    millions = float(f"{facts['shape'].num_parameters / 1e6:.3g}")
     options = {"think_tags": "optional", "truncated": "wrong"}
     values = facts | {
         "shape": asdict(facts["shape"]),
@@ -209,8 +223,6 @@ def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
         "vllm": gpu and importlib.util.find_spec("vllm") is not None,
         "profile": profile,
         "batch": 8 * min(4, left // _FEWEST),
-        "millions": int(millions) if millions >= 100 else millions,
-        "rate": 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5,
         "options": options | ({"reward_function": reward} if reward else {}),
     }
     environment = jinja2.Environment(

@@ -17,13 +17,15 @@ from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, SECTION, section
 from klearlib.suite.plan import parameters_of, plan
 
+PUBLISHED = "published, not by klear run here"
+
 
 def describe_status(only_profile: str = "") -> str:
     """The status of `only_profile`, of all profiles if empty, as text for the terminal.
 
     A notebook is "done" (its results are what its cells, parameters and code give), "outdated" (one
-    of these changed since), "partial" (published with some runs missing) or "broken". Notebooks
-    without results are named in one line; profiles without any are left out.
+    of these changed since), "partial" (published with some runs missing) or "broken". Results that
+    came with the repository, or from papermill, share a line; what has no results has none.
 
     Raises:
         ParameterError: unknown profile.
@@ -39,25 +41,28 @@ def describe_status(only_profile: str = "") -> str:
 def _states(place: Place, notebooks: list[str]) -> list[str]:
     files = (SECTION, CACHE)
     there = [n for n in notebooks if any((place.folder / n / file).is_file() for file in files)]
-    if not there:
-        return []
+    states = {name: _notebook_state(place, name) for name in there}
     lines = [f"{place.folder.name} ({place.says()})" if place.changes else place.folder.name]
-    for name in there:
-        word, why = _notebook_state(place, name)
-        lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
-    absent = [name.partition("_")[0] for name in notebooks if name not in there]
-    if absent and not place.changes:  # changed parameters are for the notebooks that have them
-        lines.append(f"  not run: {' '.join(absent)}")
-    return lines
+    for name, (word, why) in states.items():
+        if word != PUBLISHED:
+            lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
+    others = [name.partition("_")[0] for name, (word, _) in states.items() if word == PUBLISHED]
+    if others and len(lines) > 1:
+        lines.append(f"  {' '.join(others)} {PUBLISHED}")
+    elif others:
+        lines[0] += f": {PUBLISHED}"
+    return lines if there else []
 
 
 def _notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     """One word and its reason for a notebook; a wrong parameter or damaged file is "broken"."""
     try:
+        published = section(place.folder / notebook)
+        if published.get("status") == "complete" and not (place.folder / notebook / CACHE).exists():
+            return PUBLISHED, ""
         known = place.changes.keys() & parameters_of(notebook)
         settings = [f"{name}={in_yaml(place.changes[name])}" for name in known]
         (planned,) = plan(place.profile, [notebook], settings=settings, out=str(place.folder))
-        published = section(place.folder / notebook)
     except KlearError as error:
         return "broken", str(error)
     if not planned.why:

@@ -116,6 +116,47 @@ def test_a_reward_function_of_ones_own_is_what_rl_and_scores_go_by(project):
     assert 0 < scores.correct.mean() < 1 and set(scores.reason.flat) == {"correct", "wrong"}
 
 
+JUDGE = "def judge(response, problem):\n    return {reward}, True\n"
+
+
+@pytest.mark.parametrize(
+    ("factors", "rate", "words"),
+    [((1, 1000, 10000), 0.01, "smallest with 1 %"), ((0.1, 1), 1e-5, "largest, as none has 1 %")],
+)
+def test_a_probe_writes_a_rate_at_which_tokens_leave_the_clip_range(
+    project, monkeypatch, capsys, factors, rate, words
+):
+    monkeypatch.setattr("klearlib.suite.probe.FACTORS", factors)
+    monkeypatch.setattr("klearlib.run.pool.run_stages", run_here)
+    (project / "mine.py").write_text(JUDGE.format(reward="len(response) % 2"))
+    assert new("--max-new-tokens", "6", "--reward", "mine.py:judge", "--probe") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert f"learning rate {rate:.1e}, the {words} of tokens outside" in "".join(told)
+    assert "".join(told).count(" % at ") == len(factors)
+    assert load_profile("mine", "05_clipping")["learning_rates"] == [rate]
+    assert load_profile("mine", "06_alpha_sweep")["learning_rate"] == rate
+    text = (project / "params/mine/05_clipping.yaml").read_text()
+    assert f"# The learning rate is the {words} of tokens outside of the clip range (" in text
+    assert not [*(project / "results/runs/rl").iterdir()]
+    assert not [*(project / "results/runs").glob("*/*/evaluations/test-*")]
+
+
+def test_a_probe_that_trains_nothing_leaves_the_guess(project, monkeypatch, capsys):
+    monkeypatch.setattr("klearlib.suite.probe.FACTORS", (1, 4))
+    monkeypatch.setattr("klearlib.run.pool.run_stages", run_here)
+    (project / "mine.py").write_text(JUDGE.format(reward="1.0"))
+    assert new("--max-new-tokens", "6", "--reward", "mine.py:judge", "--probe") == 1
+    assert (
+        "the probe trained nothing, so the rate is still a guess: every" in capsys.readouterr().err
+    )
+    assert load_profile("mine", "05_clipping")["learning_rates"] == [1e-5]
+
+
+def run_here(stages, **_):
+    for stage in stages:
+        real_project.run_here(stage)
+
+
 def test_a_third_benchmark_counts_and_none_takes_the_name_of_the_worlds_files(project):
     for name, word in (("more", "c"), ("validation", "d")):
         write(project / f"{name}.jsonl", word, 7)
@@ -335,13 +376,14 @@ def test_a_name_that_is_taken_is_kept(project, capsys):
 def test_a_wrong_name_is_said_before_a_model_is_read(project):
     script = (
         "import sys; from klearlib.cli import main\n"
-        "names = {'Mine': 'mine.jsonl', 'mine': 'none.jsonl'}\n"
-        f"arguments = {[w for k, v in ARGUMENTS.items() if k != '--problems' for w in (k, v)]!r}\n"
-        "codes = [main(['new', n, '--problems', f, *arguments]) for n, f in names.items()]\n"
+        f"given = {ARGUMENTS!r}\n"
+        "wrong = {'--problems': 'none.jsonl'}, {'--model': './none'}\n"
+        "cases = [('Mine', given), *(('mine', given | each) for each in wrong)]\n"
+        "codes = [main(['new', n, *(w for p in g.items() for w in p)]) for n, g in cases]\n"
         "print(codes, {'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "[2, 1] set()\n", done.stderr
+    assert done.stdout == "[2, 1, 1] set()\n", done.stderr
 
 
 def test_a_profile_is_whole_or_absent(project, monkeypatch):

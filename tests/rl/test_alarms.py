@@ -1,6 +1,9 @@
-"""Truncation that rises with the score: what counts, and how often it is said."""
+"""Truncation that rises with the score, and a clip range that no token leaves: what counts, and how
+often it is said."""
 
 import pytest
+from printed_equations import SPECS
+from tiny_runs import run
 
 from klearlib.rl.alarms import Alarms, truncation_rose
 
@@ -68,3 +71,53 @@ def test_not_said_at_the_end_where_it_did_not_last():
     alarms = Alarms([], num_steps=10)
     said = [alarms.see(line | {"step": step}) for step, line in enumerate(lines, 1)]
     assert [len(each) for each in said].count(1) == 1 and said[-1] == []
+
+
+INSIDE = {
+    "train/grad_norm": 0.5,
+    "train/num_updates": 8,
+    "train/num_tokens": 100,
+    "train/token_share_low_negative": 0.0,
+    "train/token_share_high_positive": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "has_range", "is_said"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"train/num_updates": 1}, True, False),  # every ratio is 1
+        ({"train/token_share_high_positive": 1e-4}, True, False),
+        (
+            {name: None for name in INSIDE if "share" in name} | {"train/num_updates": 0},
+            True,
+            False,
+        ),
+    ],
+)
+def test_a_clip_range_that_no_token_leaves_is_said_once_after_three_steps(
+    changed, has_range, is_said
+):
+    alarms = Alarms([], num_steps=6, has_range=has_range)
+    lines = [INSIDE | changed | {"step": step} for step in range(1, 7)]
+    said = [[each for each in alarms.see(line) if "clip range" in each] for line in lines]
+    assert [len(each) for each in said] == [0, 0, int(is_said), 0, 0, 0]
+    assert not is_said or "raise the learning rate" in said[2][0]
+    resumed = Alarms(lines[:3], num_steps=6, has_range=has_range)
+    assert not [each for line in lines[3:] for each in resumed.see(line) if "clip range" in each]
+
+
+def test_one_token_in_one_step_is_enough():
+    alarms = Alarms([], num_steps=6)
+    out = {"train/token_share_low_negative": 1e-4}
+    lines = [INSIDE | {"step": 1}, INSIDE | out | {"step": 2}, INSIDE | {"step": 3}]
+    assert [alarms.see(line) for line in lines] == [[], [], []]
+
+
+@pytest.mark.parametrize(("rule", "is_said"), [("gppo", True), ("unclipped", False)])
+def test_a_run_at_a_rate_that_moves_nothing_says_so(inputs, tmp_path, rule, is_said):
+    run(tmp_path, inputs, rule=SPECS[rule], num_steps=3, learning_rate=1e-9, mini_batch_problems=1)
+    log = tmp_path / "log.txt"  # of warnings alone
+    said = log.read_text() if log.exists() else ""
+    assert ("step 3: no token has left the clip range" in said) == is_said
