@@ -12,7 +12,7 @@ from klearlib.experiments.catalogue import experiment_of, names
 from klearlib.params import parameters_cell
 from klearlib.suite.clean import cleaned
 
-NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("[0-9]*.ipynb"))
 MAX_CELLS, MAX_LINES = 15, 15
 LOGIC = (
     ast.FunctionDef,

@@ -280,7 +280,7 @@ def test_one_rate_needs_no_grid(project):
     assert e.chosen == dict.fromkeys(RULES, 3e-4)
     finish(e.arms["gppo", 0], end=0.5)
     made, e = section(e), again(e)
-    assert e.runs.folders.keys() == {("gppo", 0)}
+    assert e.runs.runs.keys() == {("gppo", 0)}
     assert "rates" not in {each["name"] for each in made["tables"]}
     assert "One learning rate for all rules (0.0003)" in made["notes"][0]
     assert e.arms["gppo", 0].title == "GPPO, seed 0"

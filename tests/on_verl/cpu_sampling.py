@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from klearlib.policy.drawing import SamplingSettings, draw
-from klearlib.policy.sampling import _left_padded
 
 # Words of a request that do not change what is drawn.
 _WITHOUT_EFFECT = {"logprobs", "include_stop_str_in_output", "detokenize", "skip_special_tokens"}
@@ -62,7 +62,11 @@ def decode(model, requests: Sequence[Request]) -> list[Sampled]:
     A request's tokens are drawn by its own seed, one random number each, so they do not depend on
     what is decoded beside it, but for the last bits of its logits.
     """
-    ids, attention = _left_padded([request.prompt_ids for request in requests], 0, model.device)
+    held = [torch.tensor(request.prompt_ids) for request in requests]
+    ids, attention = (
+        pad_sequence(each, batch_first=True, padding_side="left")
+        for each in (held, [torch.ones_like(prompt) for prompt in held])
+    )
     position = (attention.cumsum(1) - 1).clamp(min=0)
     draws = [torch.Generator().manual_seed(request.settings.seed) for request in requests]
     sampled = [Sampled([], []) for _ in requests]

@@ -88,7 +88,7 @@ class Toy(Experiment):
         ]
 
     @table("What is done.")
-    def done(self):
+    def finished(self):
         import pandas as pd
 
         return pd.DataFrame({"stage": [s.title for s in self.stages() if self.is_done(s)]})
