@@ -208,4 +208,6 @@ def test_the_readme_shows_the_claims_of_claims_json(folder):
         assert cells[2:4] == [plain(text) for text in wanted]
         young = " (exploratory)" if entry["exploratory"] else ""
         assert cells[4] == f"{VERDICT_SHAPES[entry['verdict']]} {entry['verdict']}{young}"
-        assert cells[5] == plain(entry["reason"])
+        assert cells[5] == entry["test"] == paper_claim(entry["claim"]).test
+        assert cells[6] == plain(entry["reason"])
+        assert cells[8] == {True: "stays", False: "falls", None: ""}[entry["survives_holm"]]
