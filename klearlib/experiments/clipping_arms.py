@@ -197,7 +197,7 @@ class ClippingArms(Experiment):
         compared = self.rate_results.with_seeds(self.params.seeds)
         return super().judged_on() | {"C2": self.joint_results, "E6": compared}
 
-    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
         return {"learning rates": self.rate_arms, "both domains": self.joint_arms}
 
     @cached_property

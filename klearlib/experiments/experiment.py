@@ -102,13 +102,13 @@ class Experiment(Showing, Judged, Exploring):
         first."""
         return {}
 
-    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
         """Name of a set of runs -> its arms; "" for `arms`. They are what is published."""
         return {"": self.arms}
 
     def stages(self) -> list[Stage]:
         """All that the experiment asks for, in the order in which it should start."""
-        return [stage for arms in self.sets().values() for stage in arms.values()]
+        return [stage for arms in self.run_sets().values() for stage in arms.values()]
 
     def asked(self) -> list[Stage]:
         """Those of `stages` that are to run now: of the replicates that `REPLICATES` names if it is
@@ -118,7 +118,7 @@ class Experiment(Showing, Judged, Exploring):
             return self.stages()
         seeds = getattr(self.params, "seeds", ())
         first = not seeds or seeds[0] in piece
-        arms = [(seed, s) for arms in self.sets().values() for (_, seed), s in arms.items()]
+        arms = [(seed, s) for arms in self.run_sets().values() for (_, seed), s in arms.items()]
         apart = {id(stage) for seed, stage in arms if seed in seeds}
         rest = [stage for stage in self.stages() if first and id(stage) not in apart]
         return [*rest, *(stage for seed, stage in arms if seed in piece)]
@@ -196,7 +196,7 @@ class Experiment(Showing, Judged, Exploring):
     def done(self, name: str) -> Results:
         """The runs of a set that are done."""
         if ("done", name) not in self._kept:
-            arms = self.sets()[name]
+            arms = self.run_sets()[name]
             self._kept["done", name] = Results(
                 {arm: run for arm, stage in arms.items() if (run := self._run(name, arm, stage))}
             )
@@ -338,7 +338,7 @@ class Experiment(Showing, Judged, Exploring):
 
     def _publish_data(self, folder: Path) -> None:
         """What tables, figures and verdicts are made of."""
-        sets = {name: self.done(name).runs for name in self.sets()}
+        sets = {name: self.done(name).runs for name in self.run_sets()}
         write_tables(folder, {(n, *arm): r for n, runs in sets.items() for arm, r in runs.items()})
         facts = {name: getattr(self, name) for name in self._facts()}
         write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")

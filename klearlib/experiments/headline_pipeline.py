@@ -378,8 +378,8 @@ class Pipeline(Experiment):
         files = released_stages(self.params.released_responses)
         return {(name, 0): stage for name, stage in files.items()}
 
-    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        return super().sets() | self.measured | {"released": self.released}
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().run_sets() | self.measured | {"released": self.released}
 
     # what is measured so far
 

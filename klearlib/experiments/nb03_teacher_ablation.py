@@ -62,8 +62,8 @@ class TeacherAblation(StudentExperiment):
     def teacher_runs(self) -> Results:
         return self.done("teachers")
 
-    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        return super().sets() | {"teachers": self.measured_teachers}
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().run_sets() | {"teachers": self.measured_teachers}
 
     @figure(
         "The paper's Table 3 and ours; grey: the teachers themselves.",
