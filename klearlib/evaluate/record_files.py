@@ -18,8 +18,6 @@ UNKNOWN_TOKENS = -1
 
 VALIDATION = "validation"
 
-"""What `looked_at` tells."""
-
 _ARRAYS = ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found")
 
 

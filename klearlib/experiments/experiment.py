@@ -17,14 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
-from klearlib.errors import Interrupted
+from klearlib.errors import Interrupted, KlearError
 from klearlib.evaluate.counts import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.explore import Exploring
 from klearlib.experiments.judged import Judged
 from klearlib.experiments.results import Results
 from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
-from klearlib.experiments.tidy import FACTS, Arm, Published, Run, of_stage, write_tables
+from klearlib.experiments.tidy import (
+    FACTS,
+    RUNS,
+    Arm,
+    Published,
+    Run,
+    of_stage,
+    unlike,
+    write_tables,
+)
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
@@ -51,7 +60,6 @@ if TYPE_CHECKING:
 
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
 _PUBLISH_EVERY_S = 90.0
-_SAMPLE_CHARS = 1200
 
 
 class Experiment(Showing, Judged, Exploring):
@@ -339,14 +347,23 @@ class Experiment(Showing, Judged, Exploring):
     def _publish_data(self, folder: Path) -> None:
         """What tables, figures and verdicts are made of."""
         sets = {name: self.done(name).runs for name in self.run_sets()}
-        write_tables(folder, {(n, *arm): r for n, runs in sets.items() for arm, r in runs.items()})
+        runs = {(name, *arm): run for name, arms in sets.items() for arm, run in arms.items()}
+        if self.published is not None and (lost := self.published.arms.keys() - runs.keys()):
+            _, series, seed = min(lost)
+            raise KlearError(
+                f"{folder / RUNS} has {len(lost)} runs that neither parameters nor statistics.yaml "
+                f"name, as {series!r}, seed {seed}: put back what named them, or run it anew"
+            )
+        write_tables(folder, runs)
         facts = {name: getattr(self, name) for name in self._facts()}
         write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
         if self.published is None:
             registered.publish(self.place.folder, self.params.profile, self.known_rules)
 
     def _section(self) -> dict:
-        joined = self.published.notes if self.published is not None else ()
+        runs = {(n, *arm): r for n in self.run_sets() for arm, r in self.done(n).runs.items()}
+        other = ", ".join(unlike(runs, "made_by"))
+        joined = [f"Joined from runs with other code or libraries: {other}."] if other else []
         return dict(
             title=self.title,
             section=self.section,

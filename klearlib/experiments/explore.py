@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import dis
 import html
 import inspect
 import itertools
@@ -73,7 +75,8 @@ class Exploring:
         steps = {int(path.stem): path for path in (folder / TOKENS).glob("*.npz")}
         step = max(steps, default=0) if step is None else step
         if step not in steps:
-            known = ", ".join(map(str, sorted(steps))) or "none, as no step had an update"
+            none = "none, as no step had an update, or verl trained the run"
+            known = ", ".join(map(str, sorted(steps))) or none
             raise ParameterError(f"no tokens of step {step!r} are kept; there are: {known}")
         return tokens_of(steps[step], rule_from(stage.params["rule"]), folder / "model")
 
@@ -167,12 +170,13 @@ def source_of(function: Callable) -> dict[str, str]:
         raise ParameterError(
             f"the text of {function!r} cannot be had: define it by def, in a cell or a file"
         ) from None
-    outside = inspect.getclosurevars(function)
-    used = {**outside.globals, **outside.nonlocals}
-    if other := sorted(name for name in used if name not in ("torch", "math")):
+    loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
+    used = {each.argval for each in dis.get_instructions(function) if each.opname in loads}
+    given = {"torch", "math", *vars(builtins), *function.__code__.co_cellvars}
+    if other := sorted(used - given):
         raise ParameterError(
-            f"{function.__name__} uses {', '.join(other)} of the notebook, which its runs have "
-            "not: import or define it inside of the function"
+            f"{function.__name__} uses {', '.join(other)} of the notebook, which its runs do not "
+            "have: import or define it inside of the function"
         )
     name = function.__name__
     imports = "import math\n\nimport torch\n\nfrom klearlib.rl.coefficients import as_loss\n\n\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.experiments import catalogue, registered
-from klearlib.experiments.tidy import RUNS, Place, Published, Run
+from klearlib.experiments.tidy import RUNS, Place, Published, Run, unlike
 from klearlib.params import root
 from klearlib.params.place import place_of, read_place
 from klearlib.report.page import build_report
-from klearlib.report.section import SampleItem, Section
+from klearlib.report.section import SECTION, SampleItem, Section
 
 _NOT_KEYED = ("workers",)  # of the parameters, which change no result
 
@@ -21,37 +21,49 @@ _NOT_KEYED = ("workers",)  # of the parameters, which change no result
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
     """Join published results folders into `out`, and decide all claims anew; the report.
 
-    Every arm of a replicate comes from one of them. other_versions: also where stages have other
-    code; the notes of the report say so.
+    Every arm of a replicate comes from one of them. other_versions: also where stages, or what they
+    are made from, have other code or libraries; the notes of the report say so.
 
     Raises:
-        ParameterError: a folder is none of results, one of them is `out`, or they differ in
-            profile, parameters or rules. KlearError: two have runs of one replicate, or code that
-            differs.
+        ParameterError: a folder is not a results folder of this version or is named twice, `out`
+            holds something, or they differ in profile, parameters or rules.
+        KlearError: two have runs of one replicate, or they differ in code or in facts.
     """
-    paths = [(root() / each).resolve() for each in folders]
-    places = [read_place(path) for path in paths]
-    first = places[0]
-    for path, place in zip(paths, places, strict=True):
-        if not any(path.glob(f"*/{RUNS}")):
-            raise ParameterError(f"{path} has no {RUNS} of a notebook: name a results folder")
+    paths = {each: (root() / each).resolve() for each in folders}
+    if len({*paths.values()}) < len(folders):
+        raise ParameterError(f"{' '.join(folders)}: a folder is named twice: leave one out")
+    places = {each: read_place(path) for each, path in paths.items()}
+    one, first = next(iter(places.items()))
+    for each, place in places.items():
+        published = [section.parent for section in paths[each].glob(f"*/{SECTION}")]
+        old = [
+            path.name for path in published if _has_runs(path.name) and not (path / RUNS).is_file()
+        ]
+        if old or not any((path / RUNS).is_file() for path in published):
+            what = f"notebook {old[0]}" if old else "a notebook"
+            raise ParameterError(
+                f"{each} has no {RUNS} of {what}: name a results folder of this version of klear"
+            )
         if (place.profile, place.changes) != (first.profile, first.changes):
             raise ParameterError(
-                f"{path.name} is profile {place.profile} with {place.says() or 'its own values'}, "
-                f"{paths[0].name} profile {first.profile} with {first.says() or 'its own values'}: "
+                f"{each} is profile {place.profile} with {place.says() or 'its own values'}, "
+                f"{one} profile {first.profile} with {first.says() or 'its own values'}: "
                 "only equal parameters can be joined"
             )
     place = place_of(first.profile, first.changes, out)
-    if place.folder.resolve() in paths:
-        raise ParameterError(f"--out {out} is one of the folders that are joined: name another")
+    if place.folder.is_dir() and any(place.folder.iterdir()):
+        raise ParameterError(f"--out {out} is there already: name a new folder, or delete it")
+    names = sorted({each.parent.name for path in paths.values() for each in path.glob(f"*/{RUNS}")})
+    wholes = {}
+    for name in names:
+        parts = {each: path / name for each, path in paths.items() if (path / name).is_dir()}
+        parts = {each: Published.read(path) for each, path in parts.items()}
+        wholes[name] = joined(name, parts, other_versions=other_versions)
     place.folder.mkdir(parents=True, exist_ok=True)
     place.claim()
-    known = registered.earliest(map(registered.published, paths))
+    known = registered.earliest(map(registered.published, paths.values()))
     registered.publish(place.folder, first.profile, known)
-    names = sorted({each.parent.name for path in paths for each in path.glob(f"*/{RUNS}")})
-    for name in names:
-        parts = {path.name: Published.read(path / name) for path in paths if (path / name).is_dir()}
-        whole = joined(name, parts, other_versions=other_versions)
+    for name, whole in wholes.items():
         params = catalogue.check(name, whole.section.parameters)
         catalogue.experiment_of(name)(params, place, whole).publish()
     for experiment in catalogue.experiments():
@@ -60,17 +72,16 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
     return build_report(place.folder, catalogue.experiments())
 
 
+def _has_runs(name: str) -> bool:
+    """Whether a folder of this name is that of a notebook that publishes runs."""
+    return name in catalogue.names() and not catalogue.experiment_of(name).gathers
+
+
 def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -> Published:
     """The parts of one notebook, by the names of their folders, as one; errors as `merge`."""
     (one, first), *others = parts.items()
     for folder, part in others:
         _require_alike(name, one, first, folder, part)
-    versions = _versions(parts)
-    if versions and not other_versions:
-        raise KlearError(
-            f"{name}: the code of {', '.join(versions)} differs between the folders: run them with "
-            "one version, or join them with --other-versions, which the report shows"
-        )
     arms: dict[Place, Run] = {}
     owner: dict[int, str] = {}
     for folder, part in parts.items():
@@ -82,15 +93,23 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
             )
         owner |= dict.fromkeys(seeds, folder)
         arms |= part.arms
+    if kinds := unlike(arms, "made_of"):
+        raise ParameterError(
+            f"{name}: what {', '.join(kinds)} is made from has other parameters in one folder than "
+            "in another (worlds.yaml, real.yaml): only equal parameters can be joined"
+        )
+    if (kinds := unlike(arms, "made_by")) and not other_versions:
+        raise KlearError(
+            f"{name}: the code or the libraries of {', '.join(kinds)} differ between the folders: "
+            "run them with one version, or join them with --other-versions, which the report shows"
+        )
     sections = [part.section for part in parts.values()]
     facts: dict[str, Any] = {}
     for part in parts.values():
         for fact, value in part.facts.items():
-            both = isinstance(value, dict) and isinstance(facts.get(fact), dict)
-            facts[fact] = facts[fact] | value if both else facts.get(fact) or value
+            facts[fact] = _joined_fact(name, fact, facts.get(fact), value)
     late = max(sections, key=lambda section: section.provenance["utc"])
     missing = [title for title in sections[0].missing if all(title in s.missing for s in sections)]
-    notes = [f"Joined of runs with other code: {', '.join(versions)}."] if versions else []
     section = replace(
         first.section,
         missing=tuple(missing),
@@ -98,12 +117,28 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
         seconds=sum(each.seconds for each in sections),
         samples=tuple(_samples(sections)),
     )
-    return Published(arms, facts, section, notes)
+    return Published(arms, facts, section)
+
+
+def _joined_fact(name: str, fact: str, one: Any, other: Any) -> Any:
+    """What two parts say of one fact: key by key, if it has keys; where one is empty, the other."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {key for key in one.keys() & other.keys() if one[key] != other[key]}
+        if not both:
+            return one | other
+    elif not one or not other or one == other:
+        return one or other
+    raise KlearError(
+        f"{name}: the folders differ in {fact} (facts.json), so they come from other data: join "
+        "what one version made of the same worlds"
+    )
 
 
 def _require_alike(name: str, one: str, first: Published, folder: str, part: Published) -> None:
     a, b = first.section.parameters, part.section.parameters
-    differ = [key for key in a if key not in _NOT_KEYED and a[key] != b.get(key)]
+    differ = [
+        k for k in sorted(a.keys() | b.keys()) if k not in _NOT_KEYED and a.get(k) != b.get(k)
+    ]
     if differ:
         raise ParameterError(
             f"{name}: {one} and {folder} differ in {', '.join(differ)}: only equal parameters can "
@@ -116,15 +151,6 @@ def _require_alike(name: str, one: str, first: Published, folder: str, part: Pub
             f"{name}: {one} and {folder} decide {', '.join(other)} by other rules: publish both by "
             "one version (klear report)"
         )
-
-
-def _versions(parts: Mapping[str, Published]) -> list[str]:
-    """The kinds of stage whose code differs between the parts."""
-    found: dict[str, set[str]] = {}
-    for part in parts.values():
-        for run in part.arms.values():
-            found.setdefault(run.about["stage"], set()).add(run.about["code"])
-    return sorted(stage for stage, codes in found.items() if len(codes) > 1)
 
 
 def _samples(sections: Sequence[Section]) -> list[SampleItem]:

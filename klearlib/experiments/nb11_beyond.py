@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -156,7 +157,8 @@ class Beyond(BeyondArms):
         for seed in runs.common_seeds(RULES):
             mine = [runs.runs[rule, seed] for rule in RULES]
             if len({run.key for run in mine}) > 1:
-                left = [(run.metrics, run.about["weights"]) for run in mine]
+                # As texts: NaN is not equal to itself.
+                left = [json.dumps([run.metrics, run.about["weights"]]) for run in mine]
                 found[seed] = all(each == left[0] for each in left)
         return found
 

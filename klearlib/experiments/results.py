@@ -82,7 +82,7 @@ class Results:
             there = [each for each in every if name in (each, each.rpartition("/")[2])]
             if len(there) != 1:
                 known = there or [each for each in every if each not in ("series", "seed", "step")]
-                raise ParameterError(f"no one metric {name!r}; {did_you_mean(name, known)}")
+                raise ParameterError(f"no metric {name!r}; {did_you_mean(name, known)}")
             columns[there[0]] = name
         kept = every[["series", "seed", "step", *columns]] if names else every
         return kept.rename(columns=columns)
@@ -209,7 +209,11 @@ class Results:
     def end_scores(self, benchmark: str, *, first: bool = False) -> pd.DataFrame:
         """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its
         first; never of its best."""
-        ends = ((*arm, self.end(arm, benchmark, first=first).score) for arm in self.runs)
+        ends = (
+            (*arm, self.end(arm, benchmark, first=first).score)
+            for arm, run in self.runs.items()
+            if benchmark in run.evaluations
+        )
         return _frame(ends, ["series", "seed", "value"])
 
     def end(self, arm: Arm, benchmark: str, *, first: bool = False) -> Evaluation:

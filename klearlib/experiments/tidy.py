@@ -10,6 +10,7 @@ results/runs (`of_stage`) or from what is published (`Published`): by one code, 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +24,11 @@ from klearlib.errors import MissingAsset
 from klearlib.evaluate.counts import COUNTS, Evaluation, read_evaluations
 from klearlib.report.section import Section, read_section
 from klearlib.run.files import read_json, write_bytes
+from klearlib.run.provenance import computing_versions
+from klearlib.run.stage import Stage, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from klearlib.run.stage import Stage
 
 RUNS, CURVES, EVALUATIONS = "runs.parquet", "curves.parquet", "evaluations.parquet"
 FACTS = "facts.json"
@@ -42,7 +43,8 @@ Place = tuple[str, str, int]
 class Run:
     """A finished run.
 
-    about: stage, title, code (its fingerprint), params, provenance, seconds, weights (a digest).
+    about: stage, title, code (its fingerprint), made_of and made_by (see `_origin`), params,
+        provenance, seconds, weights (a digest).
     metrics: a dict for each step. evaluations: benchmark -> step -> evaluation. samples: as
     `klearlib.rl.samples.draw_samples` keeps them; none of a published run.
     """
@@ -66,6 +68,7 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
         "stage": stage.name,
         "title": stage.title,
         "code": stage.code,
+        **_origin(stage),
         "params": stage.params,
         "provenance": done["provenance"],
         "seconds": done["seconds"],
@@ -75,17 +78,35 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
     return Run(stage.key, about, metrics, read_evaluations(folder), read_samples(folder))
 
 
+def _origin(stage: Stage) -> dict[str, str]:
+    """Two digests, equal for all replicates of an arm: `made_of`, the parameters, without seeds, of
+    the stages that it is made from, and `made_by`, their code, its own, and the libraries that
+    compute."""
+    every = with_inputs([stage]).values()
+    before = (each for each in every if each.key != stage.key)
+    params = {json.dumps([s.name, s.target, _seedless(s.params)], sort_keys=True) for s in before}
+    code = {f"{s.name} {s.code}" for s in every}
+    libraries = sorted(map(str, computing_versions().items()))
+    return {"made_of": _digest(sorted(params)), "made_by": _digest([*sorted(code), *libraries])}
+
+
+def _seedless(value):
+    if isinstance(value, dict):
+        return {name: _seedless(each) for name, each in value.items() if not name.endswith("seed")}
+    return [*map(_seedless, value)] if isinstance(value, list) else value
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Published:
-    """What a notebook has published: its runs by their places, its facts, its section.
-
-    notes: to be published beside its own.
-    """
+    """What a notebook has published: its runs by their places, its facts, its section."""
 
     arms: Mapping[Place, Run]
     facts: Mapping[str, Any]
     section: Section
-    notes: Sequence[str] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Published:
@@ -222,7 +243,7 @@ def _write(path: Path, columns: Mapping[str, list]) -> None:
 
 TABLES = (RUNS, CURVES, EVALUATIONS)
 _JSON = ("params", "provenance", "weights")
-_ABOUT = ("stage", "title", "code", "seconds", *_JSON)
+_ABOUT = ("stage", "title", "code", "made_of", "made_by", "seconds", *_JSON)
 _LAST = (  # of the metrics, at the last step
     *("rollout/reward_mean", "rollout/correct_rate", "rollout/truncated_rate"),
     *("rollout/response_tokens_mean", "train/entropy"),
@@ -231,7 +252,7 @@ _TYPES = {
     RUNS: {
         **dict.fromkeys(("set", "series"), "string"),
         "seed": "int64",
-        **dict.fromkeys(("run", "stage", "title", "code"), "string"),
+        **dict.fromkeys(("run", "stage", "title", "code", "made_of", "made_by"), "string"),
         "seconds": "float64",
         **dict.fromkeys(_JSON, "string"),
         "steps": "int64",
@@ -246,3 +267,15 @@ _TYPES = {
         **{"tokens": "float64", "pass_rate": "float64", "sampling": "string"},
     },
 }
+
+
+def unlike(arms: Mapping[Place, Run], what: str) -> list[str]:
+    """The kinds of stage of which replicates of one arm differ in `what`, made_of or made_by."""
+    found: dict[tuple[str, str], Run] = {}
+    return sorted(
+        {
+            run.about["stage"]
+            for (which, series, _), run in arms.items()
+            if found.setdefault((which, series), run).about[what] != run.about[what]
+        }
+    )

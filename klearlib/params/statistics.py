@@ -49,5 +49,7 @@ def replicates_asked() -> list[int] | None:
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if match is None:
             raise ParameterError(f"--replicates {text}: write seeds or worlds, such as 200-203,207")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(first <= last, f"--replicates {text}: {part.strip()} begins after its end")
+        found += range(first, last + 1)
     return found

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from klearlib.paper import claim, claims
 from klearlib.paper.schema import COMPARED, Claim
+from klearlib.params import is_real
 from klearlib.params.place import CHANGES, Place, read_place
 from klearlib.report.section import (
     AT_PAPER,
@@ -316,7 +317,7 @@ def ledger(
     for about in claims():
         here = published.get(about.notebook)
         section, verdict = judged.get(about.id, (here, None))
-        verdict = verdict or _without(about, section, in_suite, place)
+        verdict = _by_its_rule(about, verdict or _without(about, section, in_suite, place))
         interim, elsewhere = section is not None and not section.complete, None
         if interim and about.kind != "mechanism" and verdict.verdict != NOT_RUN:
             reason = f"interim, {section.lacks} missing: {verdict.reason}"
@@ -324,10 +325,11 @@ def ledger(
         if section is not here:
             results, elsewhere = section.folder.parts[-3:-1]
             verdict = replace(verdict, reason=f"{results}/{elsewhere}: {verdict.reason}")
-        same = ("title", "statement", "section", "shown", "notebook", "kind", "test", "why")
+        same = ("title", "statement", "section", "shown", "notebook", "kind")
         entries.append(
             asdict(verdict)
             | {name: getattr(about, name) for name in same}
+            | _kind_of_test(about, place.profile)
             | {
                 "paper": about.paper_text(),
                 "rule": {"below_paper": about.rule.below_paper, "at_paper": about.rule.at_paper},
@@ -338,6 +340,23 @@ def ledger(
             }
         )
     return _corrected(entries)
+
+
+def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:
+    """A published verdict, or none where the claim has been given other comparisons since."""
+    named = {each.name for each in about.comparisons}
+    if {each.name for each in verdict.comparisons} <= named:
+        return verdict
+    reason = f"published as {verdict.verdict!r} by an earlier rule, which compared something else"
+    return replace(verdict, verdict=NOT_RUN, comparisons=(), reason=reason, settle=None)
+
+
+def _kind_of_test(about: Claim, profile: str) -> dict[str, str]:
+    """`test` and `why` of an entry. What claims.yaml says of the miniature holds for no real model:
+    there nothing is planted, and all is tested that can be compared."""
+    if is_real(profile) and about.test in ("planted", "partly", "no test"):
+        return {"test": "fair", "why": "A real model, and the paper's own kind of data."}
+    return {"test": about.test, "why": about.why}
 
 
 def _without(about: Claim, section: Section | None, in_suite: set[str], place: Place) -> Verdict:

@@ -28,14 +28,14 @@ import torch
 
 from klearlib.own_code import failure, module_of
 
+_SMALLEST = 1e-30  # a ratio, where its logarithm is taken
 LARGEST_CONSTANT = 1e18
 """Below `largest_ratio` of float32."""
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 TOKEN_VALUES = ("logp", "logp_old", "entropy")
 """What a function of a rule may take by keyword beside ratio and advantage."""
-# The grid on which a user's function is tried.
+# The grid of `trial_tokens`. A ratio may underflow to 0.
 _ADVANTAGES = (-3.0, -0.5, 0.0, 0.5, 3.0)
-# A ratio may underflow to 0; the largest is added, where ratios are capped.
 _LOGP_OLD, _ENTROPY = (-0.01, -1.0, -15.0), (0.0, 0.7, 5.0, 12.0)
 _RATIOS = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0, 0.0, 1e-30, 1e-6, 0.02, 1e3, 1e9)
 
@@ -238,13 +238,13 @@ def _by_function(ratio, advantage, rule: Rule, of_token: dict) -> torch.Tensor:
     if rule.loss is None:
         return function(ratio, advantage, **taken)
     with torch.enable_grad():
-        leaf = ratio.detach().requires_grad_()
+        leaf = ratio.detach().clamp(min=_SMALLEST).requires_grad_()  # log r has a slope there
         loss = function(leaf, advantage, **taken)
         if not isinstance(loss, torch.Tensor) or loss.shape != ratio.shape:
             raise ValueError(f"a loss must give a tensor {tuple(ratio.shape)}, one for each token")
         (slope,) = torch.autograd.grad(loss.sum(), leaf)  # dL/dr
     # d(-L)/d(logp) = -r dL/dr, which is F * A.
-    return torch.where(advantage == 0, torch.zeros_like(ratio), -ratio * slope / advantage)
+    return torch.where(advantage == 0, torch.zeros_like(ratio), -leaf.detach() * slope / advantage)
 
 
 def largest_ratio(dtype: torch.dtype) -> float:
@@ -325,12 +325,7 @@ def check_function(rule: Rule) -> None:
     """
     for dtype in (torch.float32, torch.float64):
         largest = largest_ratio(dtype)
-        ratio = torch.tensor([*_RATIOS, largest], dtype=dtype).repeat(len(_ADVANTAGES))  # [K]
-        advantage = torch.tensor(_ADVANTAGES, dtype=dtype).repeat_interleave(len(_RATIOS) + 1)
-        cycled = {"logp_old": _LOGP_OLD, "entropy": _ENTROPY}
-        of_token = {n: torch.tensor(v, dtype=dtype).repeat(len(ratio)) for n, v in cycled.items()}
-        of_token = {name: values[: len(ratio)] for name, values in of_token.items()}
-        of_token["logp"] = of_token["logp_old"] + ratio.clamp(min=1e-30).log()
+        ratio, advantage, of_token = trial_tokens(dtype)  # [K]
         result = _value(rule, ratio, advantage, of_token)
         wanted = f"{dtype} {tuple(ratio.shape)} as the ratio"
         if not isinstance(result, torch.Tensor):
@@ -353,6 +348,24 @@ def check_function(rule: Rule) -> None:
                 "are cut to fit the memory: use nothing but the token's own values "
                 "(docs/own-rule.md says where other rules belong)"
             )
+
+
+def trial_tokens(
+    dtype: torch.dtype, *, clip: Rule | None = None
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Ratio and advantage [K] and `TOKEN_VALUES` of a grid of tokens: ratios from 0 to
+    `largest_ratio`, with `clip` also close to both ends of its clip range."""
+    ratios = [*_RATIOS, largest_ratio(dtype)]
+    if clip is not None:
+        ends = (1 - clip.eps_low, 1 + clip.eps_high)
+        ratios += [end * by for end in ends if math.isfinite(end) for by in (0.98, 1.02)]
+    axes = (ratios, _ADVANTAGES, _LOGP_OLD, _ENTROPY)
+    grid = torch.cartesian_prod(*(torch.tensor(axis, dtype=dtype) for axis in axes))  # [K, 4]
+    ratio, advantage, logp_old, entropy = grid.unbind(1)
+    log_ratio = ratio.clamp(min=_SMALLEST).log()
+    logp_old = torch.minimum(logp_old, -log_ratio)  # so that no probability is above 1
+    of_token = {"logp": logp_old + log_ratio, "logp_old": logp_old, "entropy": entropy}
+    return ratio, advantage, of_token
 
 
 def _value(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor, of_token: dict) -> object:

@@ -69,7 +69,7 @@ class Stage:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def code(self) -> str:
         """The fingerprint of the target's module and of all that it imports."""
         return code_fingerprint(self.target.partition(":")[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.params import did_you_mean, load_profile, root
 from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
+from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
@@ -102,6 +104,13 @@ def plan(
         own |= {"workers": workers} if workers is not None and "workers" in known else {}
         values[name] = load_profile(profile, name) | own
         checked[name] = catalogue.check(name, values[name])
+    piece = replicates_asked()
+    seeds = {seed for each in checked.values() for seed in getattr(each, "seeds", ())}
+    if piece is not None and not seeds & {*piece}:
+        raise ParameterError(
+            f"--replicates {os.environ[REPLICATES]}: no notebook here has one of them; there are: "
+            f"{', '.join(map(str, sorted(seeds))) or 'none'}"
+        )
     place = place_of(profile, changes_of(checked) if given else {}, out)
     planned = [_planned(name, checked[name], values[name], place, force) for name in checked]
     if not any(each.why for each in planned):

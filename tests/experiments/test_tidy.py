@@ -8,21 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fake_runs import HOW, again, finish, finish_all, published
 
 import klearlib
 from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.experiments import catalogue
 from klearlib.experiments.catalogue import rebuild
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.experiment import runs_dir
-from klearlib.experiments.merging import merge
+from klearlib.experiments.merging import _joined_fact, merge
 from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.experiments.tidy import Published
+from klearlib.experiments.tidy import Published, _origin
 from klearlib.params import root
 from klearlib.params.statistics import REPLICATES, replicates_asked
+from klearlib.run.pool import code_read_once
 
 RATES, TUNING = [1e-4, 3e-4], [100, 101, 102, 103]
 PARAMS = ClippingParams(seeds=[0, 1, 2], joint=None, rules=["clip_higher", "gppo"], **HOW)
@@ -75,11 +76,10 @@ def test_what_is_published_gives_the_same_bytes_without_runs(project):
     assert {"runs.parquet", "curves.parquet", "evaluations.parquet"} <= before.keys()
     shutil.rmtree(runs_dir())
     folder = e.place.folder / e.name
-    for name in ("scores.csv", "replicates.csv", "fig2.svg", "curves.parquet"):
+    for name in ("scores.csv", "fig2.svg", "curves.parquet"):
         assert (folder / name).exists()
     for path in folder.glob("*.csv"):
         path.write_text(path.read_text() + "1\n")  # is written anew
-        path.write_bytes(before[path.name])
     rebuild(e.place.folder)
     assert files(folder) == {name: content for name, content in before.items()}
 
@@ -120,7 +120,7 @@ def test_wide_curves_and_scores_by_problem(project):
     assert problems.groupby("series")["score"].mean()["gppo"] == pytest.approx(
         runs.of("gppo").end_scores("math_a")["value"].item()
     )
-    with pytest.raises(ParameterError, match="no one metric 'entrpy'; did you mean"):
+    with pytest.raises(ParameterError, match="no metric 'entrpy'; did you mean"):
         runs.frame("entrpy")
     with pytest.raises(ParameterError, match="no benchmark 'maths_a'; did you mean 'math_a'"):
         runs.scores("maths_a")
@@ -141,6 +141,7 @@ def pieces(project, monkeypatch, *seeds, params=PARAMS, **changed) -> list[str]:
 def test_halves_joined_are_the_whole(project, monkeypatch):
     (whole,) = pieces(project, monkeypatch, [0, 1, 2])
     made = files(root() / whole / "05_clipping")
+    before = Published.read(root() / whole / "05_clipping")
     shutil.rmtree(root() / whole)
     parts = pieces(project, monkeypatch, [0], [1, 2])
     joined = merge(parts, "results/joined").parent
@@ -149,18 +150,26 @@ def test_halves_joined_are_the_whole(project, monkeypatch):
     # What differs is where and when the runs were, which an invented run has too.
     timed = {"runs.parquet", "section.json"}
     assert {n for n in made if made[n] != ours[n]} <= timed
-    a, b = (pd.read_parquet(x / "05_clipping" / "runs.parquet") for x in (joined, joined))
-    assert a.equals(b) and not a.duplicated(["set", "series", "seed"]).any()
-    read = Published.read(joined / "05_clipping").section
-    assert read.complete and not read.missing
+    read = Published.read(joined / "05_clipping")
+    assert read.arms.keys() == before.arms.keys()
+    for place, run in before.arms.items():
+        other = read.arms[place]
+        assert (run.key, run.metrics) == (other.key, other.metrics), place
+        differ = {name for name in run.about if run.about[name] != other.about[name]}
+        assert differ <= {"provenance", "seconds"}
+    assert read.section.verdicts == before.section.verdicts and read.section.complete
+    # What was joined is rebuilt to the byte too.
+    rebuild(joined)
+    assert files(joined / "05_clipping") == ours
 
 
 def test_what_cannot_be_joined(project, monkeypatch):
     first, second = pieces(project, monkeypatch, [0], [0, 1])
-    with pytest.raises(KlearError, match="runs of 0 are in piece0 and in piece1"):
+    with pytest.raises(KlearError, match="runs of 0 are in results/piece0 and in results/piece1"):
         merge([first, second], "results/joined")
-    with pytest.raises(ParameterError, match="is one of the folders"):
-        merge([first], first)
+    for out, words in ((first, "is there already"), ("results/joined", "is named twice")):
+        with pytest.raises(ParameterError, match=words):
+            merge([first, first] if "twice" in words else [first], out)
     with pytest.raises(ParameterError, match="has no runs"):
         merge(["results/none"], "results/joined")
     other = replace(PARAMS, num_problems=6, mini_batch_problems=2)
@@ -169,21 +178,75 @@ def test_what_cannot_be_joined(project, monkeypatch):
     Clipping(other).publish()
     with pytest.raises(ParameterError, match="only equal parameters"):
         merge([first, second], "results/joined")
+    assert not (root() / "results/joined").exists()  # nothing is begun
+
+
+def test_folders_of_one_name_are_told_apart(project, monkeypatch, tmp_path):
+    first, second = pieces(project, monkeypatch, [0], [1, 2])
+    (tmp_path / "usb").mkdir()
+    theirs = tmp_path / "usb" / "piece0"
+    shutil.move(root() / second, theirs)
+    joined = merge([first, str(theirs)], "results/joined").parent
+    assert {seed for _, _, seed in Published.read(joined / "05_clipping").arms} == {0, 1, 2}
+
+
+def changed(path: Path, column: str) -> None:
+    """Another text in a column of a parquet file."""
+    table = pq.read_table(path)
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, column, [["other"] * table.num_rows]), path)
 
 
 def test_runs_of_other_code_are_joined_on_request_alone(project, monkeypatch):
     first, second = pieces(project, monkeypatch, [0], [1, 2])
-    path = root() / second / "05_clipping" / "runs.parquet"
-    table = pq.read_table(path)
-    table = table.set_column(
-        table.schema.get_field_index("code"), "code", [["other"] * table.num_rows]
-    )
-    pq.write_table(table, path)
-    with pytest.raises(KlearError, match=r"the code of rl differs.*--other-versions"):
+    changed(root() / second / "05_clipping" / "runs.parquet", "made_by")
+    with pytest.raises(KlearError, match=r"the code or the libraries of rl differ.*--other-ver"):
         merge([first, second], "results/joined")
     joined = merge([first, second], "results/joined", other_versions=True).parent
-    notes = Published.read(joined / "05_clipping").section.notes
-    assert notes[-1] == "Joined of runs with other code: rl."
+    for _ in range(2):
+        notes = Published.read(joined / "05_clipping").section.notes
+        assert notes[-1] == "Joined from runs with other code or libraries: rl."
+        rebuild(joined)
+
+
+def test_runs_from_other_worlds_are_never_joined(project, monkeypatch):
+    first, second = pieces(project, monkeypatch, [0], [1, 2])
+    changed(root() / second / "05_clipping" / "runs.parquet", "made_of")
+    with pytest.raises(ParameterError, match="what rl is made from has other parameters"):
+        merge([first, second], "results/joined", other_versions=True)
+
+
+def test_all_replicates_of_an_arm_are_made_of_the_same():
+    """A digest without seeds: worlds of their own differ in nothing else."""
+    with code_read_once():
+        for name in catalogue.notebooks_of("full"):
+            experiment = catalogue.experiment_of(name)
+            e = experiment(experiment.params_of("full"))
+            for which, arms in e.run_sets().items():
+                found: dict[str, set] = {}
+                for (series, _), stage in arms.items():
+                    found.setdefault(series, set()).add(tuple(_origin(stage).values()))
+                assert all(len(each) == 1 for each in found.values()), (name, which)
+
+
+def test_facts_are_joined_by_their_keys():
+    assert _joined_fact("n", "f", {"0": [1]}, {"1": [2]}) == {"0": [1], "1": [2]}
+    assert _joined_fact("n", "f", [], [1]) == _joined_fact("n", "f", [1], None) == [1]
+    for one, other in (({"0": [1]}, {"0": [2]}), ([1], [1, 2])):
+        with pytest.raises(KlearError, match="the folders differ in f"):
+            _joined_fact("n", "f", one, other)
+
+
+def test_a_run_that_nothing_names_any_more_is_not_lost(project):
+    e = finished([*TUNING, 0, 1], GRID)
+    again(e).publish()
+    folder = e.place.folder / e.name
+    file = root() / "params" / e.params.profile / "statistics.yaml"
+    file.write_text(file.read_text().replace("100, 101, 102, 103", "100, 101"))
+    before = (folder / "runs.parquet").read_bytes()
+    with pytest.raises(KlearError, match=r"has 8 runs that neither parameters nor statistics"):
+        rebuild(e.place.folder)
+    assert (folder / "runs.parquet").read_bytes() == before
 
 
 def test_a_piece_is_asked_for_by_its_replicates(project, monkeypatch):
@@ -194,6 +257,9 @@ def test_a_piece_is_asked_for_by_its_replicates(project, monkeypatch):
     monkeypatch.setenv(REPLICATES, "0")  # with the first go those that tune
     assert {every[stage.key][1] for stage in e.asked()} == {0, *TUNING}
     assert replicates_asked() == [0]
+    monkeypatch.setenv(REPLICATES, "8-3")
+    with pytest.raises(ParameterError, match="8-3 begins after its end"):
+        replicates_asked()
     monkeypatch.setenv(REPLICATES, "200 to 203")
     with pytest.raises(ParameterError, match="write seeds or worlds, such as 200-203,207"):
         replicates_asked()

@@ -67,7 +67,7 @@ def test_the_answer_is_read_first(project):
 
 def test_without_two_replicates_there_is_no_answer_but_a_reason(project):
     (first, _) = finished(with_half(seeds=[0]), 0.75).answers()
-    assert first == "half - GPPO: 1 replicates of both are done, and the test needs two"
+    assert first == "half - GPPO: 1 replicate of both done, and the test needs two"
 
 
 def test_a_rule_of_a_cell(project, tmp_path, monkeypatch):

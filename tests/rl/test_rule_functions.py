@@ -100,6 +100,15 @@ def squared(ratio, advantage, *, logp_old):
     return -advantage * ratio.log().clamp(-5, 5).sin() * logp_old.exp()
 
 
+def certain(ratio, advantage, *, logp):
+    return ratio.clamp(max=9.0) * (1 + (-logp).sqrt())
+
+
+@as_loss
+def likelihood(ratio, advantage):
+    return -advantage * ratio.log()
+
+
 @as_loss
 def summed(ratio, advantage):
     return (ratio * advantage).sum()
@@ -135,6 +144,10 @@ def test_a_loss_is_differentiated():
     old = torch.full_like(ratio, -1.0)
     found = of_the_loss(rule, old, ratio, advantage, torch.ones_like(ratio))
     torch.testing.assert_close(found, coefficient(ratio, advantage, ppo_clip(**CLIP)))
+    check_function(own("certain", OF_TOKEN))  # no probability above 1 is tried
+    likelihood = own("likelihood", OF_TOKEN)  # nor the logarithm of 0
+    check_function(likelihood)
+    torch.testing.assert_close(coefficient(ratio, advantage, likelihood), torch.ones_like(ratio))
     # F = r cos(log r) / r * pi_old; where A is 0 nothing is pushed, and nothing divided.
     curved = own("squared", OF_TOKEN)
     found = of_the_loss(curved, old, ratio, advantage, torch.ones_like(ratio))
@@ -149,7 +162,7 @@ def test_what_a_token_has_is_given_by_nobody_and_missed_by_name():
     ratio = torch.tensor([1.0])
     with pytest.raises(ValueError, match="rule trust takes logp, logp_old, entropy of each token"):
         coefficient(ratio, ratio, own("trust", OF_TOKEN))
-    with pytest.raises(ValueError, match=r"a loss must give a tensor \(75,\), one for each token"):
+    with pytest.raises(ValueError, match=r"a loss must give a tensor \(900,\), one for each token"):
         check_function(own("summed", OF_TOKEN))
 
 
@@ -164,7 +177,7 @@ def test_extreme_ratios_reach_a_function_capped():
 
 
 BAD = {
-    "return ratio[:1]": r"F must give torch.float32 \(75,\) as the ratio, got .* \(1,\)",
+    "return ratio[:1]": r"F must give torch.float32 \(900,\) as the ratio, got .* \(1,\)",
     "return 1.0": "F must give a tensor.*got float",
     "return ratio.to(torch.float16)": "got torch.float16",
     "return (1 / ratio) * 0": "F is nan at ratio 0, advantage -3",
