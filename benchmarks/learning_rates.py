@@ -15,8 +15,10 @@ import argparse
 from common import arguments_of, finish, keep
 
 from klearlib.experiments.catalogue import check
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.results import Results
+from klearlib.experiments.tidy import of_stage
 from klearlib.params import SMOKE, load_profile
 from klearlib.report.style import series_style
 from klearlib.rl.coefficients import CORNERS
@@ -38,7 +40,7 @@ def main() -> None:
     finish(cells.values(), arguments, workers=clipping.params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
-        | measures(Results({(rule, seed): clipping.folder(stage)}))
+        | measures(Results({(rule, seed): of_stage(stage, runs_dir())}))
         for (rule, rate, seed), stage in cells.items()
     ]
     keep(rows, f"learning_rates_{arguments.profile}", arguments)

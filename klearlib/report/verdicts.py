@@ -345,7 +345,7 @@ def ledger(
 def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:
     """A published verdict, or none where the claim has been given other comparisons since."""
     named = {each.name for each in about.comparisons}
-    if {each.name for each in verdict.comparisons} <= named:
+    if not named or {each.name for each in verdict.comparisons} <= named:
         return verdict
     reason = f"published as {verdict.verdict!r} by an earlier rule, which compared something else"
     return replace(verdict, verdict=NOT_RUN, comparisons=(), reason=reason, settle=None)

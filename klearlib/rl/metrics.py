@@ -45,7 +45,8 @@ class UpdateSums:
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
     half_cosine: float | None = None
-    last: tuple[list[Row], list[MicroBatchStats]] | None = None  # of the last update
+    # Of the last update; tensors are not compared by ==.
+    last: tuple[list[Row], list[MicroBatchStats]] | None = field(default=None, compare=False)
 
     def add(
         self,

@@ -51,7 +51,14 @@ def test_pushes_are_reported_with_the_factor():
     rule = rule_from(SPECS["gppo"])
     for clamp in (None, 0.5):
         plain, found = (
-            token_weights(log_ratio, advantages, factor, rule=rule, log_ratio_clamp=clamp)
+            token_weights(
+                log_ratio,
+                advantages,
+                factor,
+                rule=rule,
+                logp_old=torch.zeros_like(log_ratio),
+                log_ratio_clamp=clamp,
+            )
             for factor in (torch.ones_like(log_ratio), FACTOR[MASK])
         )
         assert torch.equal(found, plain * FACTOR[MASK])
