@@ -89,7 +89,9 @@ def test_the_worker_of_verl_trains_as_the_local_trainer(name, num_ranks, made):
     sums, losses, weights = made[num_ranks][name]
     assert len(sums) == len(wanted_sums)
     for found, wanted in zip(sums, wanted_sums, strict=True):
-        _assert_same(dataclasses.asdict(found), dataclasses.asdict(wanted))
+        # Tokens are kept by the local trainer alone.
+        mine = (dataclasses.asdict(dataclasses.replace(x, last=None)) for x in (found, wanted))
+        _assert_same(*mine)
     policy = sum(each.policy_loss for each in wanted_sums)
     lm = sum(each.lm_loss for each in wanted_sums)
     total = policy + CASES[name].settings.alpha * lm
