@@ -123,9 +123,9 @@ def crowd(folder, inputs, *, place, cluster=None, seed=0):
     mine = Path(place) / str(os.getpid())
     mine.touch()
     most = 0
-    for _ in range(20):
+    for _ in range(50):
         most = max(most, len(os.listdir(place)))
-        time.sleep(0.01)
+        time.sleep(0.02)
     mine.unlink()
     (folder.path / "seen.json").write_text(json.dumps(most))
 
