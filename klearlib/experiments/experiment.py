@@ -344,10 +344,14 @@ class Experiment(Showing, Judged, Exploring):
             self._publish_data(folder)
         return write_section(folder, **self._section())
 
+    def _places(self) -> dict[tuple[str, str, int], Run]:
+        """(set, series, seed) -> its run, of all that are done."""
+        sets = {name: self.done(name).runs for name in self.run_sets()}
+        return {(name, *arm): run for name, runs in sets.items() for arm, run in runs.items()}
+
     def _publish_data(self, folder: Path) -> None:
         """What tables, figures and verdicts are made of."""
-        sets = {name: self.done(name).runs for name in self.run_sets()}
-        runs = {(name, *arm): run for name, arms in sets.items() for arm, run in arms.items()}
+        runs = self._places()
         if self.published is not None and (lost := self.published.arms.keys() - runs.keys()):
             _, series, seed = min(lost)
             raise KlearError(
@@ -361,8 +365,7 @@ class Experiment(Showing, Judged, Exploring):
             registered.publish(self.place.folder, self.params.profile, self.known_rules)
 
     def _section(self) -> dict:
-        runs = {(n, *arm): r for n in self.run_sets() for arm, r in self.done(n).runs.items()}
-        other = ", ".join(unlike(runs, "made_by"))
+        other = ", ".join(unlike(self._places(), "made_by"))
         joined = [f"Joined from runs with other code or libraries: {other}."] if other else []
         return dict(
             title=self.title,

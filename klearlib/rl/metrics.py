@@ -65,9 +65,9 @@ class UpdateSums:
         log_ratio = stats.logp - batch.logp_old  # [K]
         ratio = log_ratio.exp()
         # |F A| is the size of a token's gradient with respect to its own log-probability.
-        how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
-        how |= {"logp_old": batch.logp_old, "entropy": stats.entropy}
-        push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
+        tokens = (stats.logp, batch.logp_old, batch.advantage, batch.correction)
+        how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp, "entropy": stats.entropy}
+        push = token_weights(*tokens, **how)  # [K]
         gradient = push.abs().double()
         corners = corner_masks(ratio, batch.advantage, rule)  # name -> bool [K]
         totals = [

@@ -36,10 +36,9 @@ def rl_loss(
             beyond it has no gradient.
         entropy: [K], for a rule that takes it.
     """
-    log_ratio = logp.detach() - batch.logp_old  # [K]
-    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
-    how |= {"logp_old": batch.logp_old, "entropy": entropy}
-    push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
+    tokens = (logp.detach(), batch.logp_old, batch.advantage, batch.correction)
+    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp, "entropy": entropy}
+    push = token_weights(*tokens, **how)  # [K]
     policy = _surrogate_loss(logp, batch.weight * push)
     lm = log_likelihood_loss(logp, batch.lm_weight)  # Eq. 13
     return policy + alpha * lm, policy.detach(), lm.detach()  # Eq. 14
@@ -51,21 +50,22 @@ def _surrogate_loss(logp: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
 
 
 def token_weights(
-    log_ratio: torch.Tensor,
+    logp: torch.Tensor,
+    logp_old: torch.Tensor,
     advantage: torch.Tensor,
     correction: torch.Tensor,
     *,
     rule: Rule,
-    logp_old: torch.Tensor,
     entropy: torch.Tensor | None = None,
     log_ratio_clamp: float | None = None,
 ) -> torch.Tensor:
     """F * A of each token [K], times its correction: minus its gradient before the mean is taken.
 
-    log_ratio: logp - logp_old. Log-ratios of any size stay finite and keep the rule's F (the ratio
+    logp: without a graph. Log-ratios of any size stay finite and keep the rule's F (the ratio
     itself is capped, see `coefficient`). entropy: [K], for a rule that takes it.
     """
-    of_token = {"logp": logp_old + log_ratio, "logp_old": logp_old, "entropy": entropy}
+    log_ratio = logp - logp_old
+    of_token = {"logp": logp, "logp_old": logp_old, "entropy": entropy}
     if log_ratio_clamp is None:
         ratio = log_ratio.exp()
         return coefficient(ratio, advantage, rule, **of_token) * advantage * correction  # Eqs. 9-18
@@ -131,11 +131,9 @@ def policy_loss(
                 f"got {value.dtype} {tuple(value.shape)}"
             )
     kept, spread = logp[mask], advantages.expand_as(logp)[mask]  # [K]
-    old = logp_old[mask]
-    log_ratio = kept.detach() - old
-    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp, "logp_old": old}
+    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
     how["entropy"] = None if entropy is None else entropy[mask]
-    push = token_weights(log_ratio, spread, correction[mask], **how)
+    push = token_weights(kept.detach(), logp_old[mask], spread, correction[mask], **how)
     weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
     return _surrogate_loss(kept, weight.to(logp.dtype) * push)
 

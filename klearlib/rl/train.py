@@ -143,8 +143,10 @@ def train_rl(
             if measures or step == 1:
                 folder.append_samples(draw_samples(batch, seed=seed, step=step))
                 if sums.last is not None:
+                    rows, stats = sums.last
                     file = folder.path / TOKENS / f"{step:05d}.npz"
-                    save_tokens(file, *sums.last, batch.groups)
+                    read = [*itertools.chain(*plan.cut(rows))]  # in the order of `stats`
+                    save_tokens(file, read, stats, batch.groups)
             if measures:
                 score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
             rate = schedule.learning_rate(settings, step)
@@ -248,7 +250,7 @@ def update(
     stats = plan.fitting(add_gradients, sequences=rows)
     for each in stats:
         sums.add(each, count_mismatch=count_mismatch, **how)
-    sums.last = [row for part in plan.cut(rows) for row in part], stats
+    sums.last = rows, stats
     sums.num_positive_tokens += num_positive_tokens(rows)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     if torch.isfinite(norm):

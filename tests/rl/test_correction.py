@@ -53,10 +53,10 @@ def test_pushes_are_reported_with_the_factor():
         plain, found = (
             token_weights(
                 log_ratio,
+                torch.zeros_like(log_ratio),
                 advantages,
                 factor,
                 rule=rule,
-                logp_old=torch.zeros_like(log_ratio),
                 log_ratio_clamp=clamp,
             )
             for factor in (torch.ones_like(log_ratio), FACTOR[MASK])
