@@ -63,7 +63,7 @@ def test_notebook_05_as_a_person_uses_it(lab, page):
     assert file.stat().st_mtime <= (file.parents[1] / "report.html").stat().st_mtime
     page.get_by_role("link", name=REPORT).click()
     report = page.frame_locator(".jp-HTMLViewer iframe, .jp-IFrame iframe").first
-    report.get_by_role("heading", name="Klear-Reasoner").first.wait_for()
+    report.get_by_role("heading", name="klear: changed from profile smoke").wait_for()
     page.screenshot(path=PICTURES / "5_report.png")
     page.get_by_role("tab", name=f"{NAME}.ipynb").click()
     page.get_by_role("link", name="scores", exact=True).click()
