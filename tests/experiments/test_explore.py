@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,3 +32,14 @@ def test_the_notebook_runs_and_shows(tiny_project):
     shown = json.dumps([cell.get("outputs", []) for cell in cells])
     for words in ("image/png", "ratio, sign of A", "tokens, ratios", "half", "GPPO", "undecided"):
         assert words in shown, words
+
+
+def test_the_examples_of_the_page_read_published_results(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    page = (REPOSITORY / "docs" / "exploring.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
+    names: dict = {}
+    exec(first, names)
+    exec(second, names)
+    assert {"learning rate 5e-05: gppo"} <= set(names["curves"]["series"])
+    assert len(names["ends"]) > 100

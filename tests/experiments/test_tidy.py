@@ -3,6 +3,7 @@ pieces of it, joined, those of the whole."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from fake_runs import HOW, again, finish, finish_all, published
 
 import klearlib
+from klearlib import cli
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.catalogue import rebuild
@@ -181,12 +183,26 @@ def test_what_cannot_be_joined(project, monkeypatch):
     assert not (root() / "results/joined").exists()  # nothing is begun
 
 
-def test_folders_of_one_name_are_told_apart(project, monkeypatch, tmp_path):
+def test_verdicts_by_other_rules_are_not_joined(project, monkeypatch):
+    first, second = pieces(project, monkeypatch, [0], [1, 2])
+    for folder in (first, second):
+        path = root() / folder / "05_clipping" / "section.json"
+        content = json.loads(path.read_text())
+        verdict = next(each for each in content["verdicts"] if each["claim"] == "C1")
+        verdict["rule"] = f"the digest in {folder}"
+        path.write_text(json.dumps(content))
+    with pytest.raises(ParameterError, match="decide C1 by other rules"):
+        merge([first, second], "results/joined")
+
+
+def test_folders_of_one_name_are_told_apart(project, monkeypatch, tmp_path, capsys):
     first, second = pieces(project, monkeypatch, [0], [1, 2])
     (tmp_path / "usb").mkdir()
     theirs = tmp_path / "usb" / "piece0"
     shutil.move(root() / second, theirs)
-    joined = merge([first, str(theirs)], "results/joined").parent
+    assert cli.main(["merge", first, str(theirs), "--out", "results/joined"]) == 0
+    joined = root() / "results/joined"
+    assert capsys.readouterr().out == f"{joined / 'report.html'}\n"
     assert {seed for _, _, seed in Published.read(joined / "05_clipping").arms} == {0, 1, 2}
 
 

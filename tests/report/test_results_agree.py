@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from scipy import stats
 
 from klearlib.evaluate.statistics import compare, replicates_needed
-from klearlib.experiments.catalogue import experiments
+from klearlib.experiments.catalogue import experiments, rebuild
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, plain
@@ -22,6 +23,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 COMMITTED = ("mini", "full", "full-E1", "full-E2", "full-E3", "full-E4", "full-E5")
 FOLDERS = [RESULTS / name for name in COMMITTED if (RESULTS / name / "claims.json").is_file()]
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+MEGABYTES = 16  # that the results of a profile may have
 
 
 def entries(folder):
@@ -216,3 +218,24 @@ def test_the_readme_shows_the_claims_of_claims_json(folder):
         assert cells[5] == entry["test"] == paper_claim(entry["claim"]).test
         assert cells[6] == plain(entry["reason"])
         assert cells[8] == {True: "stays", False: "falls", None: ""}[entry["survives_holm"]]
+
+
+@each_folder
+def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch):
+    """From its tables of runs; where a figure's bytes are compared is test_tidy.py."""
+    if not any(folder.glob("*/runs.parquet")):
+        pytest.skip("of a version without tables of runs")
+    monkeypatch.setattr("klearlib.report.style.save_figure", lambda figure, place, name: None)
+    ours = Path(shutil.copytree(folder, tmp_path / folder.name))
+    for path in ours.glob("*/*.csv"):
+        path.write_text("damaged\n")
+    rebuild(ours)
+    there = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    assert there == {path.relative_to(ours) for path in ours.rglob("*") if path.is_file()}
+    assert not [n for n in there if (folder / n).read_bytes() != (ours / n).read_bytes()]
+
+
+@each_folder
+def test_committed_results_are_small(folder):
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pdf"]
+    assert sum(path.stat().st_size for path in kept) < MEGABYTES * 1e6
