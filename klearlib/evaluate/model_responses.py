@@ -56,8 +56,9 @@ def asked_model(
     )
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
     is_vllm = compute.engine == "vllm"  # which holds the weights itself
-    how = {"device": "cpu" if is_vllm else None, "attention": compute.attention}
-    model, tokenizer = load_policy(model_path, **how, **stretched)
+    how = {"attention": compute.attention, "precision": compute.precision}
+    device = "cpu" if is_vllm else None
+    model, tokenizer = load_policy(model_path, device=device, **how, **stretched)
     settings = SamplingSettings(
         temperature=preset.temperature,
         top_p=preset.top_p,

@@ -18,6 +18,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
+from klearlib.policy.head import head_logits
+
 # Heads [..., heads, D] of queries, keys and values -> [..., H * D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -36,7 +38,6 @@ def can_decode(model) -> bool:
         and config.rope_parameters["rope_type"] in _ROPE
         and 2 * len(model.model.rotary_emb.inv_freq) == model.model.layers[0].self_attn.head_dim
         and not config.attention_dropout
-        and model.dtype in (torch.float32, torch.float64)
     )
 
 
@@ -113,8 +114,8 @@ class _Layer:
 class Decoder:
     """`model` at the weights that it has now, for one pass or one loop of sampling.
 
-    precision: ``"bf16"`` multiplies in bfloat16 and keeps the residual stream and norms in float32,
-    as autocast does; ``"fp32"`` takes the weights as they are. recompute: the activations of a
+    precision: ``"bf16"`` multiplies in bfloat16 and keeps the residual stream, the norms and the
+    logits in float32; ``"fp32"`` takes the weights as they are. recompute: the activations of a
     layer are computed again in the backward pass.
     """
 
@@ -124,10 +125,12 @@ class Decoder:
         first = inner.layers[0].self_attn
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scale = first.head_dim, first.scaling
-        self.dtype = torch.bfloat16 if precision == "bf16" else inner.norm.weight.dtype
+        self.dtype = torch.bfloat16 if precision == "bf16" else model.dtype
+        # Of the residual stream: never less than float32.
+        self.wide = torch.promote_types(model.dtype, torch.float32)
         self.embedding, self.padding_id = inner.embed_tokens.weight, inner.embed_tokens.padding_idx
-        self.norm = inner.norm.weight
-        self.head = self._maps(model.lm_head)
+        self.norm = inner.norm.weight.to(self.wide)
+        self.head = model.lm_head.weight.to(self.dtype)
         self.layers = [self._layer(layer) for layer in inner.layers[: config.num_hidden_layers]]
         self._rope = inner.rotary_emb
         self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -137,13 +140,13 @@ class Decoder:
         heads_norm = None
         if hasattr(attention, "q_norm"):
             times = ((attention.q_norm, self.num_heads), (attention.k_norm, self.num_kv_heads))
-            heads_norm = torch.cat([norm.weight.expand(n, -1) for norm, n in times])
+            heads_norm = torch.cat([norm.weight.expand(n, -1) for norm, n in times]).to(self.wide)
         return _Layer(
-            norm=layer.input_layernorm.weight,
+            norm=layer.input_layernorm.weight.to(self.wide),
             qkv=self._maps(attention.q_proj, attention.k_proj, attention.v_proj),
             heads_norm=heads_norm,
             out=self._maps(attention.o_proj),
-            feed_norm=layer.post_attention_layernorm.weight,
+            feed_norm=layer.post_attention_layernorm.weight.to(self.wide),
             gate_up=self._maps(feed.gate_proj, feed.up_proj),
             down=self._maps(feed.down_proj),
         )
@@ -158,14 +161,16 @@ class Decoder:
         return [(weight.to(self.dtype), None if bias is None else bias.to(self.dtype))]
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """[..., d] -> [..., V] in the precision of the products."""
-        return self._linear(states, self.head)
+        """[..., d] -> [..., V], in float32 at least."""
+        return head_logits(states.to(self.dtype), self.head)
 
-    def hidden(self, ids: torch.Tensor, positions: torch.Tensor, attends: list[Attend]):
-        """The last hidden states [..., d] of ids [...] at positions [...], by the attention that
-        each layer has in `attends`."""
-        states = F.embedding(ids, self.embedding, padding_idx=self.padding_id)
-        angles = [table[positions].unsqueeze(-2) for table in self._angles(int(positions.max()))]
+    def hidden(
+        self, ids: torch.Tensor, positions: torch.Tensor, attends: list[Attend], *, length: int
+    ) -> torch.Tensor:
+        """The last hidden states [..., d] of ids [...] at positions [...] below `length`, by the
+        attention that each layer has in `attends`."""
+        states = F.embedding(ids, self.embedding, padding_idx=self.padding_id).to(self.wide)
+        angles = [table[positions].unsqueeze(-2) for table in self._angles(length)]
         for layer, attend in zip(self.layers, attends, strict=True):
             if self.recompute and torch.is_grad_enabled():
                 states = checkpoint(
@@ -182,7 +187,7 @@ class Decoder:
         heads = self._linear(normed, layer.qkv).unflatten(-1, (h + 2 * j, self.head_dim))
         qk, v = heads.split([h + j, j], dim=-2)
         if layer.heads_norm is not None:
-            qk = rms_norm(qk.to(layer.heads_norm.dtype), layer.heads_norm, self.eps)
+            qk = rms_norm(qk.to(self.wide), layer.heads_norm, self.eps)
         # Queries and keys [..., H or J, D] in one rotation.
         q, k = _rotated(qk, *angles).to(v.dtype).split([h, j], dim=-2)
         states = states + self._linear(attend(q, k, v), layer.out)
@@ -199,24 +204,24 @@ class Decoder:
         ]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
-    def _angles(self, last: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines [T, D] of positions up to `last`; the first half of the sines is
-        negative, see `_rotated`."""
-        if self._tables is None or last >= len(self._tables[0]):
+    def _angles(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines [T, D] of positions below `length` at least; the first half of the
+        sines is negative, see `_rotated`."""
+        if self._tables is None or length > len(self._tables[0]):
             device = self.embedding.device
-            angle = torch.arange(2 * last + 1, device=device).float()[:, None]
+            angle = torch.arange(length, device=device).float()[:, None]
             angle = angle * self._rope.inv_freq.to(device).float()
             cos, sin = (x() * self._rope.attention_scaling for x in (angle.cos, angle.sin))
             tables = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-            self._tables = tuple(table.to(self.embedding.dtype) for table in tables)
+            self._tables = tuple(table.to(self.wide) for table in tables)
         return self._tables
 
     # training
 
     def line_states(self, line: TokenLine) -> torch.Tensor:
         """The last hidden states [K, d] that predict the K response tokens of a line."""
-        attend = self._within_rollouts(line)
-        states = self.hidden(line.ids, line.positions, [attend] * len(self.layers))
+        attends = [self._within_rollouts(line)] * len(self.layers)
+        states = self.hidden(line.ids, line.positions, attends, length=line.rows.shape[1])
         return states.index_select(0, line.before)
 
     def _within_rollouts(self, line: TokenLine) -> Attend:
@@ -231,12 +236,8 @@ class Decoder:
         def attend(q, k, v):
             # The CPU's kernel for bf16 takes 13 times as long in its backward pass as for float32.
             slow = v.device.type == "cpu" and v.dtype == torch.bfloat16
-            mixed = F.scaled_dot_product_attention(
-                *(gather(x.float() if slow else x) for x in (q, k, v)),
-                is_causal=True,
-                scale=self.scale,
-                enable_gqa=self.num_heads != self.num_kv_heads,
-            )
+            rows = (gather(x.float() if slow else x) for x in (q, k, v))
+            mixed = _grouped_attention(*rows, scale=self.scale)
             flat = mixed.transpose(1, 2).reshape(num_rows * width, -1)
             return flat.index_select(0, line.places).to(v.dtype)
 
@@ -279,7 +280,7 @@ class Decoding:
     def _read(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         start, self._length = self._length, self._length + ids.shape[1]
         attends = [self._attend(index, start) for index in range(len(self._buffers))]
-        states = self._decoder.hidden(ids, positions, attends)
+        states = self._decoder.hidden(ids, positions, attends, length=self._max_length)
         return self._decoder.logits(states[:, -1])
 
     def _attend(self, index: int, start: int) -> Attend:
@@ -291,13 +292,7 @@ class Decoding:
             q = q.transpose(1, 2)
             if steps > 1:
                 mask = None if self._mask is None else _causal(self._mask)
-                if mask is not None:  # a GPU's kernels take no mask together with grouped heads
-                    times = heads // keys.shape[1]
-                    keys, values = (x.repeat_interleave(times, dim=1) for x in (keys, values))
-                mixed = F.scaled_dot_product_attention(
-                    q, keys, values, attn_mask=mask, is_causal=mask is None, scale=decoder.scale,
-                    enable_gqa=heads != keys.shape[1],
-                )  # fmt: skip
+                mixed = _grouped_attention(q, keys, values, scale=decoder.scale, mask=mask)
                 return mixed.transpose(1, 2).flatten(2)
             # One new token: the heads that share a key head become its queries, none of which comes
             # after another. In bf16 on a CPU torch's kernel is faster at grouped heads.
@@ -318,21 +313,38 @@ class Decoding:
         """All keys and values [N, J, length, D] with the new ones at the end."""
         held, stop = self._buffers[index], self._length
         if held is None or stop > held[0].shape[2]:
-            room = max(stop, min(stop + stop // 2, self._max_length))
-            larger = [x.new_empty(len(x), x.shape[2], room, x.shape[3]) for x in (k, v)]
-            if held is not None:
-                for new, old in zip(larger, held, strict=True):
-                    new[:, :, :start] = old[:, :, :start]
-            held = self._buffers[index] = larger
+            held = self._buffers[index] = self._larger(held, k, start, stop)
         for buffer, new in zip(held, (k, v), strict=True):
             buffer[:, :, start:stop] = new.transpose(1, 2)
         return [buffer[:, :, :stop] for buffer in held]
+
+    def _larger(self, held, new: torch.Tensor, start: int, stop: int) -> list[torch.Tensor]:
+        """Buffers of keys and values for `stop` positions and half as many more, with what `held`
+        has up to `start`; new: [N, t, J, D]."""
+        room = max(stop, min(stop + stop // 2, self._max_length))
+        larger = [new.new_empty(len(new), new.shape[2], room, new.shape[3]) for _ in range(2)]
+        for buffer, old in zip(larger, held or (), strict=False):
+            buffer[:, :, :start] = old[:, :, :start]
+        return larger
 
     def _rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.logits, self._positions = change(self.logits), change(self._positions)
         self._mask = None if self._mask is None else change(self._mask)
         for held in self._buffers:  # one after the other: never all of them twice
             held[:] = map(change, held)
+
+
+def _grouped_attention(q, keys, values, *, scale: float, mask: torch.Tensor | None = None):
+    """Causal attention of [N, H, T, D] to [N, J, T, D], or that of a mask [N, 1, T, T]. Of a GPU's
+    kernels only one, which holds all scores, takes grouped heads in float32 or with a mask."""
+    times = q.shape[1] // keys.shape[1]
+    only_slow = mask is not None or (q.device.type == "cuda" and q.dtype == torch.float32)
+    if times > 1 and only_slow:
+        keys, values = (x.repeat_interleave(times, dim=1) for x in (keys, values))
+    return F.scaled_dot_product_attention(
+        q, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale,
+        enable_gqa=q.shape[1] != keys.shape[1],
+    )  # fmt: skip
 
 
 def _causal(mask: torch.Tensor) -> torch.Tensor:

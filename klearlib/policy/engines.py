@@ -62,7 +62,8 @@ def open_engine(
         )
     else:
         if model is None:
-            model, tokenizer = load_policy(path, attention=compute.attention, **stretched)
+            how = {"attention": compute.attention, "precision": compute.precision}
+            model, tokenizer = load_policy(path, **how, **stretched)  # nothing is trained
         engine = TransformersEngine(model, tokenizer, compute, on_sampled)
     try:
         yield engine

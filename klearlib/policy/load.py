@@ -29,6 +29,7 @@ def load_policy(
     path: str | Path,
     *,
     device: str | None = None,
+    precision: str = "fp32",
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
     attention: str | None = None,
@@ -37,8 +38,9 @@ def load_policy(
 
     Args:
         path: a local folder in the Hugging Face format, or a hub id.
-        device: default: the GPU where there is one, else the CPU. Weights are float32 (master
-            weights); see `autocast` for the precision of the forward pass.
+        device: default: the GPU where there is one, else the CPU.
+        precision: of the weights. Those that are trained are float32 (master weights), whatever
+            the precision of the forward pass; see `autocast`.
         yarn_factor, yarn_original: stretch the rotary positions, see `with_yarn`; the paper: 2.5
             for its 64K budget. None leaves the model as it is.
         attention: ``"eager"``, ``"sdpa"``, or ``"flash_attention_2"`` where it is installed; None
@@ -62,10 +64,11 @@ def load_policy(
         config, tokenizer = AutoConfig.from_pretrained(folder, **how), load_tokenizer(folder)
         if yarn_factor is not None:
             with_yarn(config, yarn_factor, original=yarn_original)
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         # Other shapes are refused below, by name.
         how = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, loading = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=torch.float32, **how
+            folder, config=config, dtype=dtype, **how
         )
     except (ParameterError, DamagedEntry):
         raise

@@ -92,21 +92,25 @@ def activation_bytes(
     return tokens * (kept + mask + ends) + max(tokens * transient, head)
 
 
-def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens: int) -> int:
+def sampling_bytes(
+    shape: ModelShape, *, compute: Compute, rows: int, row_tokens: int, trained: bool = False
+) -> int:
     """Most that sampling holds, of `rows` sequences of `row_tokens` tokens at once.
 
-    transformers: float32 weights and the decoder's copy (in float32 of the matrices that it joins,
-    in bf16 of all), the cache of keys and values, in bf16 too where the decoder keeps it, one layer
-    of it twice while it grows, and what a draw makes of the logits of one position. vLLM: weights
-    and cache of one sequence, the least that it starts with, in `compute.precision`.
+    transformers: weights (float32 where they are `trained`, else in the precision) and the
+    decoder's copy (of the matrices that it joins, in bf16 of trained weights of all), the cache of
+    keys and values, one layer of it twice while it grows, and what a draw makes of the logits of
+    one position. vLLM: weights and cache of one sequence, the least that it starts with. Both keep
+    the cache in the precision, transformers where the decoder does.
     """
     cached = 2 * shape.key_size * row_tokens
-    if compute.engine == "vllm":
-        each = _BF16 if compute.precision == "bf16" else _WEIGHT
-        return each * (shape.num_parameters + shape.num_layers * cached)
     low = compute.precision == "bf16"
-    copied = _BF16 * shape.num_multiplied if low else _WEIGHT * shape.num_joined
-    weights = _WEIGHT * shape.num_parameters + copied
+    each = _BF16 if low else _WEIGHT
+    if compute.engine == "vllm":
+        return each * (shape.num_parameters + shape.num_layers * cached)
+    held = _WEIGHT if trained else each
+    copied = each * (shape.num_multiplied if low and trained else shape.num_joined)
+    weights = held * shape.num_parameters + copied
     each = _BF16 if low and compute.attention == "sdpa" else 4
     return weights + rows * (each * cached * (shape.num_layers + 1) + _DRAW * shape.vocab_size)
 

@@ -1,9 +1,4 @@
-"""The trainer's forward and backward pass over a micro-batch, by the decoder or transformers, and
-the log-probabilities of its tokens by linear map and softmax.
-
-With z = W h, p = softmax(z / T) and y the target, the gradient of log p_y is (onehot(y) - p) / T
-with respect to z; so it needs nothing but p and what arrives for log p_y.
-"""
+"""The trainer's forward and backward pass over a micro-batch, by the decoder or transformers."""
 
 from __future__ import annotations
 
@@ -13,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from klearlib.policy.decoder import Decoder, Tokens, can_decode, token_line
+from klearlib.policy.head import head_logprobs, wide_head
 from klearlib.policy.load import autocast
 from klearlib.policy.memory import head_chunk_tokens
 
@@ -75,7 +70,8 @@ def reader_of(model, *, precision: str, recompute: bool = False) -> Reader:
         for row, each in enumerate(rows):
             before[row, each.num_prompt - 1 : len(each.ids) - 1] = True
         # A causal model never looks to the right: padding there needs no mask.
-        with autocast(model.device, precision), _recomputed(model) if recompute else nullcontext():
+        again = _recomputed(model) if recompute else nullcontext()
+        with autocast(model.device, precision), wide_head(model), again:
             output = model(input_ids=ids.to(model.device), use_cache=False)
         return output.logits[before.to(model.device)]
 
@@ -125,66 +121,3 @@ def in_chunks(
         yield chunk, *reader.logprobs(leaf, targets[chunk], temperature, with_entropy)
     if states.requires_grad:
         states.backward(torch.cat([leaf.grad for leaf in leaves]))
-
-
-def head_logprobs(
-    states: torch.Tensor,
-    weight: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    temperature: float = 1.0,
-    with_entropy: bool = True,
-    dtype: torch.dtype | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log softmax(W h / T)[y] of C tokens, and the entropy of each softmax in nats.
-
-    Args:
-        states: [C, d]; weight: [V, d]; targets: long [C].
-        with_entropy: it costs a second pass over the logits and their size in memory.
-        dtype: of the product, default: that of the weights; the softmax is in float32, or float64
-            for float64.
-
-    Returns:
-        logp [C] with a graph that holds [C, V], entropy [C] without one or None.
-    """
-    with torch.autocast(states.device.type, enabled=False):
-        logp, entropy = _Head.apply(
-            states, weight, targets, temperature, with_entropy, dtype or weight.dtype
-        )
-    return logp, entropy if with_entropy else None
-
-
-class _Head(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, states, weight, targets, temperature, with_entropy, dtype):
-        low = states.to(dtype), weight.to(dtype)
-        logits = F.linear(*low).to(torch.promote_types(dtype, torch.float32))  # [C, V]
-        if temperature != 1:
-            logits /= temperature
-        logits -= logits.amax(dim=-1, keepdim=True)  # so that no exponential overflows
-        chosen = logits.gather(1, targets[:, None]).squeeze(1)
-        exp_logits = logits.exp() if with_entropy else logits.exp_()  # e^(z - max) [C, V]
-        total = exp_logits.sum(dim=-1)
-        log_z = total.log()
-        if with_entropy:  # log Z - sum of p z; the row-wise dot product holds no third [C, V]
-            dot = torch.bmm(exp_logits[:, None, :], logits[:, :, None]).flatten()
-            entropy = log_z - dot / total
-        else:
-            entropy = log_z.new_empty(0)
-        ctx.save_for_backward(*low, targets, total, exp_logits)
-        ctx.temperature, ctx.dtypes = temperature, (states.dtype, weight.dtype)
-        ctx.mark_non_differentiable(entropy)
-        return chosen - log_z, entropy
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, arrived, _):
-        states, weight, targets, total, exp_logits = ctx.saved_tensors
-        arrived = (arrived / ctx.temperature)[:, None]
-        of_logits = exp_logits * (-arrived / total[:, None])  # -p / T of each word, [C, V]
-        of_logits.scatter_add_(1, targets[:, None], arrived)  # + 1 / T at the target
-        of_logits = of_logits.to(states.dtype)
-        of_states = (of_logits @ weight).to(ctx.dtypes[0])
-        needs_weight = ctx.needs_input_grad[1]
-        of_weight = (of_logits.t() @ states).to(ctx.dtypes[1]) if needs_weight else None
-        return of_states, of_weight, None, None, None, None

@@ -13,8 +13,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor
 
 from klearlib.errors import KlearError
+from klearlib.policy.captured import CapturedDecoding
 from klearlib.policy.decoder import Decoder, Decoding, can_decode
 from klearlib.policy.drawing import SamplingSettings, draw
+from klearlib.policy.head import wide_head
 from klearlib.policy.load import autocast
 from klearlib.policy.prompts import chat_prompts, end_ids, response_to
 from klearlib.records import Problem, Response
@@ -22,6 +24,7 @@ from klearlib.records import Problem, Response
 # Rows that ended leave the batch once no more than this share of it goes on: each departure copies
 # the cache of the rows that stay.
 _LEAVING = 0.75
+_LOOKS_EVERY = 16  # tokens, on a GPU, which waits while the host looks at who goes on
 
 OnSampled = Callable[[int, int], object]
 """Called with the responses of a call that are done, and with all of them."""
@@ -90,7 +93,7 @@ def sample_groups(
             if decoder is not None:
                 drawn = _decode(decoder, *how, tell)
             else:
-                with autocast(model.device, precision):
+                with autocast(model.device, precision), wide_head(model):
                     drawn = _generate(model, *how)
             tell(0)  # those that the budget ended, too
             for row, (token_ids, logp, truncated) in enumerate(_whole(*drawn, ends)):
@@ -106,10 +109,14 @@ def sample_groups(
 def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
     """Tokens and their log-probabilities [P * G, T] of G responses to each of the prompts [P]; what
     a row draws behind its end stays -1."""
-    loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
+    kind, every = Decoding, 1
+    if ids.device.type == "cuda":
+        kind, every = CapturedDecoding, _LOOKS_EVERY
+    loop = kind(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
     seen = _seen(ids, mask, group_size, settings, loop.logits.shape[-1])
     loop.repeat(group_size)
-    rows, device = len(loop.logits), ids.device
+    rows = num_going = len(loop.logits)
+    device = ids.device
     active = torch.arange(rows, device=device)  # which rows are still in the batch
     going = torch.ones(rows, dtype=torch.bool, device=device)
     tokens = torch.full((rows, settings.max_tokens), -1, dtype=torch.long, device=device)
@@ -119,7 +126,8 @@ def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
         # A row that ended draws on until it leaves; what it draws is not kept.
         tokens[active, step], logps[active, step] = torch.where(going, token, -1), logp
         going &= ~torch.isin(token, ends)
-        num_going = int(going.sum())
+        if step % every == every - 1:
+            num_going = int(going.sum())
         tell(num_going)
         if step + 1 == settings.max_tokens or not num_going:
             break

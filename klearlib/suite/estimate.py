@@ -121,8 +121,7 @@ def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     flops += calls * most * PROMPT_TOKENS * shape.forward_flops(context=PROMPT_TOKENS / 2)
     rounds = batches if compute.engine == "transformers" else max(1, batches * RESPONSE_SHARE)
     steps = calls * budget * rounds
-    # transformers keeps cache and weights as float32, vLLM in the precision.
-    word = 2 if compute.precision == "bf16" and compute.engine == "vllm" else 4
+    word = 2 if compute.precision == "bf16" else 4
     read = steps * word * shape.num_parameters
     read += tokens * context * word * 2 * shape.key_size * shape.num_layers
     seconds = max(
@@ -144,8 +143,8 @@ def sampling_memory(setup: Setup, *, rows: int, budget: int, state: int = 0) -> 
         share = compute.gpu_memory_share
         return int(max(needed // compute.tensor_parallel / share, state / (1 - share)))
     rows = min(rows, compute.batch_rows)
-    needed = sampling_bytes(shape, compute=compute, rows=rows, row_tokens=row_tokens)
-    return needed + max(0, state - 4 * shape.num_parameters)
+    how = {"compute": compute, "row_tokens": row_tokens, "trained": state > 0}
+    return sampling_bytes(shape, rows=rows, **how) + max(0, state - 4 * shape.num_parameters)
 
 
 def training(

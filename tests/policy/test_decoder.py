@@ -149,7 +149,6 @@ UNUSUAL_MODELS = {
     "llama3": ("Llama", {"rope_parameters": ROPE | LLAMA3 | {"rope_type": "llama3"}}),
 }
 CHANGES = {
-    "bf16": lambda model: model.bfloat16(),
     "other attention": lambda model: model.set_attn_implementation("eager"),
 }
 
