@@ -22,7 +22,7 @@ API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages verify.an
 verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-real real-tests smollm2 test-browser verl lab api
+.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-real real-tests smollm2 test-browser verl verl-gpu lab api
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -96,6 +96,9 @@ test-browser: $(BROWSER_READY)  ## JupyterLab in a headless Chromium, its pictur
 verl:  ## an environment with verl and Ray, and what the doctor says in it
 	@exec $(MAKE) --no-print-directory $(WITH_VERL) doctor
 
+verl-gpu:  ## the same with a torch and a vLLM for CUDA (docs/cluster.md)
+	@exec $(MAKE) --no-print-directory $(WITH_VERL) BESIDE=requirements-verl-cuda.lock doctor
+
 # git leaves a notebook's outputs out by this filter, which an environment that has gone does not break.
 CLEAN = if [ -x "$(abspath $(VENV_PYTHON))" ]; then "$(abspath $(VENV_PYTHON))" -m klearlib.suite.clean; else cat; fi
 
@@ -128,8 +131,9 @@ $(READY): requirements.lock $(BESIDE) pyproject.toml
 	@$(SHELL) -c "$$SET_UP"
 
 # The marker of a finished set-up is removed first and written last, so an interrupted one starts
-# over. A torch of the locked version in the chosen interpreter is lent to the environment by a .pth
-# line behind all that the environment has of its own: it is large, and a server's fits its GPUs.
+# over. A torch in the range of pyproject.toml (with BESIDE, of the locked version) that the chosen
+# interpreter has is lent to the environment by a .pth line behind all that the environment has of
+# its own: it is large, and a server's fits its GPUs.
 # A second lock, BESIDE, adds to requirements.lock, and what it names comes in its version; it is
 # installed as it stands, without what its entries ask for but do not need here.
 define SET_UP
@@ -145,7 +149,9 @@ usable() {
 print(sys._base_executable if real(sys.prefix) == real('$$venv') else sys.executable)" 2>/dev/null
 }
 torch_folder() {
-  "$$1" -c "import os, torch; assert torch.__version__.partition('+')[0] == '$$locked_torch'
+  "$$1" -c "import os, torch; found = torch.__version__.partition('+')[0]
+near = (2, 11) <= tuple(map(int, found.split('.')[:2])) < (2, 14) and not '$(BESIDE)'
+assert near or found == '$$locked_torch'
 print(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))))" 2>/dev/null
 }
 
@@ -178,10 +184,11 @@ pip() { "$$python" -m pip --disable-pip-version-check "$$@"; }
 site=$$("$$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 rm -f "$$site/klear_lent_torch.pth"
 beside="$(BESIDE)"
-awk -F== '$$1 == "torch" { next } FILENAME != "requirements.lock" { named[$$1] = 1; print; next }
-!($$1 in named)' $$beside requirements.lock >"$$venv/without_torch.lock"
+awk -F== '{ name = tolower($$1); gsub(/[-_.]+/, "-", name) } name == "torch" { next }
+FILENAME != "requirements.lock" { named[name] = 1; print; next } !(name in named)' \
+$$beside requirements.lock >"$$venv/without_torch.lock"
 if [ -n "$$lent" ]; then
-  say "using torch $$locked_torch of $$chosen"
+  say "using the torch of $$chosen"
   pip install --no-deps -r "$$venv/without_torch.lock"
   printf '%s\n' "$$lent" >"$$site/klear_lent_torch.pth"
   if ! torch_folder "$$python" >/dev/null; then

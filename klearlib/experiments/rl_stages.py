@@ -128,6 +128,10 @@ def rl_arm(
     if params.engine == VERL and options.reward_function is not None:
         raise ParameterError("engine is verl, whose rewards are the library's: set engine: local")
     target, how, where = _trained_by(params.engine, start, options)
+    if settings["logp_old"] == "auto":
+        (computes,) = how.values()
+        differ = computes["precision"] == "bf16" or computes.get("engine") == "vllm"
+        settings["logp_old"] = "trainer" if differ else "sampler"
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool

@@ -106,7 +106,10 @@ class RLOptions:
         "or, capped, as in its code)",
         *("none", "sequence_ratio", "second_moment", "second_moment_capped"),
     )
-    logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
+    logp_old: str = choice(
+        "whose old log-probabilities; auto: the trainer's where vLLM samples or in bf16; D14",
+        *("auto", "sampler", "trainer"),
+    )
     sampler_correction: float | None = parameter(
         None, minimum=1.0, help="cap of the ratio of trainer and sampler that weighs a token; D15"
     )

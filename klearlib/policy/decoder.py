@@ -130,7 +130,7 @@ class Decoder:
         self.wide = torch.promote_types(model.dtype, torch.float32)
         self.embedding, self.padding_id = inner.embed_tokens.weight, inner.embed_tokens.padding_idx
         self.norm = inner.norm.weight.to(self.wide)
-        self.head = model.lm_head.weight.to(self.dtype)
+        self.head = self._maps(model.lm_head)[0][0]
         self.layers = [self._layer(layer) for layer in inner.layers[: config.num_hidden_layers]]
         self._rope = inner.rotary_emb
         self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -162,7 +162,7 @@ class Decoder:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """[..., d] -> [..., V], in float32 at least."""
-        return head_logits(states.to(self.dtype), self.head)
+        return head_logits(states.to(self.dtype), self.head.to(self.dtype))
 
     def hidden(
         self, ids: torch.Tensor, positions: torch.Tensor, attends: list[Attend], *, length: int
@@ -338,7 +338,7 @@ def _grouped_attention(q, keys, values, *, scale: float, mask: torch.Tensor | No
     """Causal attention of [N, H, T, D] to [N, J, T, D], or that of a mask [N, 1, T, T]. Of a GPU's
     kernels only one, which holds all scores, takes grouped heads in float32 or with a mask."""
     times = q.shape[1] // keys.shape[1]
-    only_slow = mask is not None or (q.device.type == "cuda" and q.dtype == torch.float32)
+    only_slow = mask is not None or (q.device.type != "cpu" and q.dtype == torch.float32)
     if times > 1 and only_slow:
         keys, values = (x.repeat_interleave(times, dim=1) for x in (keys, values))
     return F.scaled_dot_product_attention(

@@ -24,7 +24,7 @@ def head_logits(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     if states.dtype != torch.bfloat16:
         return F.linear(states, weight)
     flat = states.reshape(-1, states.shape[-1])
-    if states.device.type == "cuda":
+    if states.device.type != "cpu":
         logits = torch.mm(flat, weight.t(), out_dtype=torch.float32)
     else:  # a CPU's product of bfloat16 is bfloat16
         logits = flat.new_empty((len(flat), len(weight)), dtype=torch.float32)

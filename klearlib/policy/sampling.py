@@ -110,7 +110,7 @@ def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
     """Tokens and their log-probabilities [P * G, T] of G responses to each of the prompts [P]; what
     a row draws behind its end stays -1."""
     kind, every = Decoding, 1
-    if ids.device.type == "cuda":
+    if ids.device.type != "cpu":
         kind, every = CapturedDecoding, _LOOKS_EVERY
     loop = kind(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
     seen = _seen(ids, mask, group_size, settings, loop.logits.shape[-1])

@@ -55,7 +55,7 @@ class VLLMEngine(RequestEngine):
 
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
-    was sampled before. Weights are handed over in memory, a GPU's by handles on the trainer's own
+    was sampled before; on a GPU, whose kernels add up in no fixed order, nearly so. Weights are handed over in memory, a GPU's by handles on the trainer's own
     tensors. An engine that dies is a KlearError, and running again resumes the stage. It ends with
     the thread that started it, and prints nothing but errors, to stderr.
 
@@ -93,6 +93,8 @@ class VLLMEngine(RequestEngine):
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model, self._num_workers = model, compute.tensor_parallel
         self._can_sleep, self._asleep = device == "cuda", False
+        # A GPU's requests with seeds would be drawn one by one.
+        self._seeds_calls = device == "cuda"
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
@@ -107,7 +109,9 @@ class VLLMEngine(RequestEngine):
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,
         }
-        return self._ask("sample", prompts, seeds, request)
+        return self._ask(
+            "sample", prompts, seeds, request, settings.seed if self._seeds_calls else None
+        )
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
@@ -264,6 +268,10 @@ class Receiver:
         if self.device.type == "cpu":
             torch.cpu._init_amx()
 
+    def klear_seed(self, seed: int) -> None:
+        """Seed what requests without a seed are drawn by."""
+        torch.manual_seed(seed)
+
     def klear_load(self, payloads: Sequence[bytes]) -> None:
         """Load the pickled list of (name, tensor) that is this worker's, by the steps of vLLM's own
         weight transfer, which bring the weights into the form that the kernels want and leave
@@ -305,20 +313,23 @@ def main(argv: Sequence[str]) -> None:
             connection.send(("failed", line[:LINE_CHARS]))
 
 
-def _sample(llm, prompts, seeds, settings: dict):
+def _sample(llm, prompts, seeds, settings: dict, seed: int | None):
     """(token ids, log-probabilities or None) of each response, group after group.
 
     Args:
         prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
+            seed: of all of them together, in place of their own.
     """
+    if seed is not None:
+        llm.collective_rpc("klear_seed", args=(seed,))
     # Of older weights, perhaps; and what a cache holds moves the last bits of a response.
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM did not empty its prefix cache")
     new_params = importlib.import_module("vllm").SamplingParams
     requests = [
-        ({"prompt_token_ids": ids}, new_params(**settings, seed=seed))
+        ({"prompt_token_ids": ids}, new_params(**settings, seed=own if seed is None else None))
         for ids, group in zip(prompts, seeds, strict=True)
-        for seed in group
+        for own in group
     ]
     drawn = llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
     outputs = [each.outputs[0] for each in drawn]

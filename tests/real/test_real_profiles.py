@@ -32,6 +32,7 @@ from klearlib.run.stage import Stage
 from klearlib.suite.estimate import cost_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PROFILES = ["qwen", "node8", "paper"]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def stages_of(profile: str, notebook: str) -> list[Stage]:
     return list(catalogue.stages_of(notebook, of(profile, notebook)).values())
 
 
-@pytest.mark.parametrize("profile", ["qwen", "paper"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_every_notebook_of_a_profile_has_its_stages(profile):
     names = catalogue.notebooks_of(profile)
     absent = set(catalogue.names()) - set(names)
@@ -60,13 +61,16 @@ def test_every_notebook_of_a_profile_has_its_stages(profile):
     # What the paper leaves open is asked of the miniature alone.
     left_out = {"qwen": {"04_topk_diversity", "11_beyond"}}
     left_out["paper"] = left_out["qwen"] | {"02_data_correctness", "03_teacher_ablation"}
+    left_out["node8"] = left_out["paper"] | {
+        name for name in catalogue.names() if name[:2] in ("06", "07", "08", "09")
+    }
     assert absent == left_out[profile]
     for name in names[:-1]:
         made = stages_of(profile, name)
         assert made and all(len(stage.key) == 16 for stage in made)
         params = of(profile, name)
         by_verl = {"compute.yaml, verl"} if getattr(params, "engine", "local") == "verl" else set()
-        assert by_verl == ({"compute.yaml, verl"} if profile == "paper" and name >= "05" else set())
+        assert by_verl == ({"compute.yaml, verl"} if profile != "qwen" and name >= "05" else set())
         assert (
             set(parameters.worlds_of(params))
             == {"statistics.yaml", "real.yaml", "compute.yaml, local"} | by_verl
@@ -197,7 +201,7 @@ def test_qwens_arms_that_coincide_are_one_run():
     assert two.inputs["responses"].key == three.inputs["responses"].key
 
 
-@pytest.mark.parametrize("profile", ["qwen", "paper"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_the_memory_of_every_model_is_known(profile):
     """Nothing starts whose model no check could refuse."""
     for name in catalogue.notebooks_of(profile)[:-1]:
@@ -206,7 +210,7 @@ def test_the_memory_of_every_model_is_known(profile):
                 assert cost_of(stage).memory, stage.title
 
 
-@pytest.mark.parametrize("profile", ["qwen", "paper"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_no_part_of_a_file_is_read_for_a_domain_that_it_may_not_hold(profile):
     real = parameters.load(profile, "real")
     for domain in ("math", "code"):

@@ -13,6 +13,7 @@ from klearlib.rl.settings import RLSettings
 _OPTIONS = asdict(RLOptions())
 SETTINGS = {each.name: _OPTIONS[each.name] for each in fields(RLSettings) if each.name in _OPTIONS}
 SETTINGS |= {
+    "logp_old": "sampler",
     "num_steps": 3,
     "num_problems": 6,
     "group_size": 8,
