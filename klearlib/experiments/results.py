@@ -269,7 +269,7 @@ class Results:
         """float [seeds]: pass@k of the last evaluation on the validation problems, k half of the
         responses to each."""
         ends = self.ends(series, "validation")
-        return np.array([pass_at_k(ends[s].correct, max(1, ends[s].n // 2)) for s in seeds])
+        return np.array([pass_at_k(ends[s].correct, ends[s].n // 2) for s in seeds])
 
     def replicate_scores(
         self, series: str, seeds: Sequence[int], benchmarks: Iterable[str], *, statistic: str

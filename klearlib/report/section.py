@@ -228,7 +228,8 @@ def write_section(
     **content,
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
-    is `missing`. The same results give the same bytes.
+    is `missing`. The same results give the same bytes. What the section before had and this one has
+    not is removed.
 
     folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
@@ -249,6 +250,9 @@ def write_section(
         seconds=round(seconds, 1),
         **content,
     )
+    for name in _names(folder) - figures.keys() - tables.keys():
+        for kind in ("csv", "md", "svg", "png", "pdf"):
+            made.path(name, kind).unlink(missing_ok=True)
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
     for name, (figure, _, _) in figures.items():
@@ -264,6 +268,15 @@ def write_section(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SECTION, content)
     return folder / SECTION
+
+
+def _names(folder: Path) -> set[str]:
+    """Of the figures and tables of the section that is there."""
+    try:
+        content = read_json(folder / SECTION)
+        return {item["name"] for kind in ("figures", "tables") for item in content[kind]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def read_sections(results_dir: Path) -> list[Section]:

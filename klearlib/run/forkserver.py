@@ -12,6 +12,7 @@ caller's main module again in every fork, and take its environment from the call
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -93,7 +94,13 @@ def _work(order: dict, server: int) -> NoReturn:
     # The library may have changed on disk since the server started.
     for name in [name for name in sys.modules if name.partition(".")[0] == "klearlib"]:
         del sys.modules[name]
-    sys.exit(importlib.import_module("klearlib.run.worker").main([order["spec"]]))
+    code = importlib.import_module("klearlib.run.worker").main([order["spec"]])
+    # The interpreter's own end would touch, and thereby copy, each page that the server has filled:
+    # two seconds.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

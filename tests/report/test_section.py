@@ -80,6 +80,14 @@ def test_missing_stages_make_it_partial_and_digits_are_kept(tmp_path):
     assert "| 0.3 |" in section.path("scores", "md").read_text()
 
 
+def test_what_an_earlier_section_had_goes_and_files_of_a_user_stay(tmp_path):
+    folder = written(tmp_path).parent
+    (folder / "mine.csv").write_text("1")
+    written(tmp_path, figures={})
+    assert (folder / "scores.csv").exists() and (folder / "mine.csv").exists()
+    assert not [*folder.glob("curve.*")]
+
+
 def test_a_folder_that_would_be_an_address_is_no_notebook(tmp_path):
     path = written(tmp_path)
     folder = path.parent.rename(path.parent.with_name("javascript:alert(1)"))
