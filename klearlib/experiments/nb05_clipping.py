@@ -286,7 +286,9 @@ class Clipping(ClippingArms):
         if claim_id == "C26":
             tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=0)
             if tries < 4:
-                return f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
+                return (
+                    f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
+                )
             return self.paired(claim_id, runs, runs.pass_at_half, words=[rates], checked=checked)
         if about.statistic == "curve":
             return self.steadiness(claim_id, runs, domain, words=[rates], checked=checked)

@@ -55,9 +55,10 @@ class VLLMEngine(RequestEngine):
 
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
-    was sampled before; on a GPU, whose kernels add up in no fixed order, nearly so. Weights are handed over in memory, a GPU's by handles on the trainer's own
-    tensors. An engine that dies is a KlearError, and running again resumes the stage. It ends with
-    the thread that started it, and prints nothing but errors, to stderr.
+    was sampled before; on a GPU, where one seed is for a whole call, nearly so. Weights are handed
+    over in memory, a GPU's by handles on the trainer's own tensors. An engine that dies is a
+    KlearError, and running again resumes the stage. It ends with the thread that started it, and
+    prints nothing but errors, to stderr.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.

@@ -118,3 +118,13 @@ def test_same_seed_same_responses_whatever_came_before(engine):
 def test_what_cannot_be_sampled_is_refused(engine, problems, group_size, changes, error, words):
     with pytest.raises(error, match=words):
         engine.sample_groups(problems, group_size=group_size, settings=how(**changes))
+
+
+def test_one_seed_for_a_whole_call_as_on_a_gpu(engine, monkeypatch):
+    monkeypatch.setattr(engine, "_seeds_calls", True)
+    first, second, other = (
+        engine.sample_groups(PROBLEMS, group_size=8, settings=how(seed=seed)) for seed in (3, 3, 4)
+    )
+    assert first == second != other
+    texts = [response.text for response in flat(first)]
+    assert len({*texts}) > len(texts) / 2

@@ -45,7 +45,7 @@ class StandIn:
             return "failed", self.fails
         if name != "sample":
             return "done", None
-        _, seeds, _ = arguments
+        _, seeds, *_ = arguments
         return "done", [(array("q", [5]), array("d", [-1.0])) for each in seeds for _ in each]
 
     def close(self): ...
@@ -121,7 +121,8 @@ def test_each_worker_gets_its_own_handles_of_every_weight(process, start, tiny_p
 def test_every_response_has_a_seed_of_its_own(process, start):
     engine = start()
     sample(engine, 3)
-    _, prompts, seeds, _ = process.asked[-1]
+    _, prompts, seeds, _, of_all = process.asked[-1]
+    assert of_all is None
     assert [len(group) for group in seeds] == [3, 3] and len(prompts) == 2
     assert len({seed for group in seeds for seed in group}) == 6
     sample(engine, 5)

@@ -1,5 +1,5 @@
 """A whole update of RL at the paper's size under fake tensors, which have shapes, types and devices
-and no memory: on the device ``meta``, which stands for a GPU: all that is not ``cpu`` goes a GPU's way."""
+and no memory. The device ``meta`` stands for a GPU: all that is not ``cpu`` goes a GPU's way."""
 
 import dataclasses
 from contextlib import nullcontext

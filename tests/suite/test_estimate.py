@@ -152,7 +152,8 @@ def test_memory_of_rl_is_that_of_training_or_of_sampling_beside_its_states():
     assert cost_of(rl()).memory == trained
     # Many rows at once: their cache beside gradients and AdamW, the weights counted once.
     many = COMPUTE | {"batch_rows": 10**5}
-    sampled = memory.sampling_bytes(SHAPE, compute=Compute(**many), rows=10**5, row_tokens=row)
+    how = {"rows": 10**5, "row_tokens": row, "trained": True}
+    sampled = memory.sampling_bytes(SHAPE, compute=Compute(**many), **how)
     assert cost_of(rl(many, num_problems=20_000)).memory == sampled + states - 4 * COUNT
     # vLLM leaves the trainer's state what its share does not take.
     assert cost_of(rl(TIGHT)).memory == pytest.approx(states / 0.05, rel=1e-6)
