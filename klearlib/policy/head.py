@@ -56,16 +56,17 @@ class _Logits(torch.autograd.Function):
 
 @contextmanager
 def wide_head(model) -> Iterator[None]:
-    """The head of any model of transformers computes by `head_logits` within the context, in the
-    precision of autocast."""
+    """The head of any model of transformers computes by `head_logits` within the context, where
+    autocast is on."""
     head = model.get_output_embeddings()
+    plain = head.forward
 
     def forward(states: torch.Tensor) -> torch.Tensor:
         kind = states.device.type
-        is_low = torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if is_low else head.weight.dtype
+        if not torch.is_autocast_enabled(kind):
+            return plain(states)
         with torch.autocast(kind, enabled=False):
-            logits = _Logits.apply(states, head.weight, dtype)
+            logits = _Logits.apply(states, head.weight, torch.get_autocast_dtype(kind))
         return logits if head.bias is None else logits + head.bias
 
     head.forward = forward
