@@ -209,7 +209,8 @@ class Decoder:
         sines is negative, see `_rotated`."""
         if self._tables is None or length > len(self._tables[0]):
             device = self.embedding.device
-            angle = torch.arange(length, device=device).float()[:, None]
+            # Twice as many: the last ones of a table may be rounded otherwise.
+            angle = torch.arange(2 * length, device=device).float()[:, None]
             angle = angle * self._rope.inv_freq.to(device).float()
             cos, sin = (x() * self._rope.attention_scaling for x in (angle.cos, angle.sin))
             tables = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
