@@ -284,7 +284,7 @@ class Clipping(ClippingArms):
         runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
         checked = shares_in_corners(runs, about)
         if claim_id == "C26":
-            tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=0)
+            tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
             if tries < 4:
                 return (
                     f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"

@@ -53,9 +53,12 @@ class CapturedDecoding(Decoding):
         super().__init__(decoder, ids, mask, max_length)
         self._mask = mask.bool()
 
+    @property
+    def _room(self) -> int:
+        return self._buffers[0][0].shape[2]
+
     def step(self, token: torch.Tensor) -> None:
-        full = self._length == self._buffers[0][0].shape[2]
-        if self._graph is None or full:
+        if self._graph is None or self._length == self._room:
             self._prepare()
         self._token.copy_(token)
         self._mask.index_fill_(1, self._place, True)
@@ -66,15 +69,12 @@ class CapturedDecoding(Decoding):
 
     def _prepare(self) -> None:
         start = self._length
-        if start == self._buffers[0][0].shape[2]:
+        if start == self._room:
             for held in self._buffers:
                 held[:] = self._larger(held, held[0].transpose(1, 2), start, start + 1)
-        room = self._buffers[0][0].shape[2]
-        self._mask = F.pad(self._mask[:, :start], (0, room - start), value=False)
-        self._positions = self._positions.clone()
+        self._mask = F.pad(self._mask[:, :start], (0, self._room - start), value=False)
         self._place = torch.full((1,), start, device=self._mask.device)
         self._token = torch.zeros(len(self._mask), dtype=torch.long, device=self._mask.device)
-        self.logits = self.logits.clone()
         # What it writes at `_place` is written again by the step that comes.
         self._graph = self._capture(self._advance)
 
@@ -85,7 +85,7 @@ class CapturedDecoding(Decoding):
         self.logits.copy_(self._decoder.logits(states[:, -1]))
 
     def _write(self, index: int, start: int, k: torch.Tensor, v: torch.Tensor):
-        if self._place is None or k.shape[1] > 1:
+        if self._place is None:  # the prompts
             return super()._write(index, start, k, v)
         for buffer, new in zip(self._buffers[index], (k, v), strict=True):
             buffer.index_copy_(2, self._place, new.transpose(1, 2))

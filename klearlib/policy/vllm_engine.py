@@ -93,9 +93,8 @@ class VLLMEngine(RequestEngine):
         super().__init__(described, tokenizer, setting)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model, self._num_workers = model, compute.tensor_parallel
-        self._can_sleep, self._asleep = device == "cuda", False
-        # A GPU's requests with seeds would be drawn one by one.
-        self._seeds_calls = device == "cuda"
+        self._can_sleep = self._seeds_calls = device == "cuda"
+        self._asleep = False
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
@@ -110,9 +109,10 @@ class VLLMEngine(RequestEngine):
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,
         }
-        return self._ask(
-            "sample", prompts, seeds, request, settings.seed if self._seeds_calls else None
-        )
+        seed = None
+        if self._seeds_calls:  # a GPU's requests with seeds would be drawn one by one
+            seed, seeds = settings.seed, [[None] * len(group) for group in seeds]
+        return self._ask("sample", prompts, seeds, request, seed)
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
@@ -318,8 +318,8 @@ def _sample(llm, prompts, seeds, settings: dict, seed: int | None):
     """(token ids, log-probabilities or None) of each response, group after group.
 
     Args:
-        prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
-            seed: of all of them together, in place of their own.
+        prompts: token ids of the P prompts. seeds: [P, G], each may be None. settings: of
+            `vllm.SamplingParams`. seed: of those without one, together.
     """
     if seed is not None:
         llm.collective_rpc("klear_seed", args=(seed,))
@@ -328,7 +328,7 @@ def _sample(llm, prompts, seeds, settings: dict, seed: int | None):
         raise RuntimeError("vLLM did not empty its prefix cache")
     new_params = importlib.import_module("vllm").SamplingParams
     requests = [
-        ({"prompt_token_ids": ids}, new_params(**settings, seed=own if seed is None else None))
+        ({"prompt_token_ids": ids}, new_params(**settings, seed=own))
         for ids, group in zip(prompts, seeds, strict=True)
         for own in group
     ]
