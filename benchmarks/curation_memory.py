@@ -64,9 +64,9 @@ def measure(path: Path, num_rows: int) -> dict:
     before, start, worked = peak_gib(), time.perf_counter(), time.process_time()
     curate(
         RunFolder(path / "out"),
-        {},
+        {"here": path},
         sources=[{"name": "acereason_math"}],
-        benchmarks=[{"name": "synthetic", "location": str(path / "b.jsonl")}],
+        benchmarks=[{"name": "synthetic", "input": "here", "location": "b.jsonl"}],
         ngram_words=9,
         ngram_mode="words",
         templates=[],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from klearlib.curation.select import EXAMPLES
 from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError
-from klearlib.run.files import read_json, sha256_file, write_json
+from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -21,18 +21,17 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
 
     Writes examples.parquet, the inputs one after the other in the order of their names and each in
     its old order (SFT shuffles), and card.json: counts for each input and source, which add up;
-    licences and hashes.
+    licences.
 
     Raises KlearError for a problem that two inputs have: its responses would count twice.
     """
-    files = {name: inputs[name] / EXAMPLES for name in sorted(inputs)}
     counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
     licences: dict[str, str] = {}
     owner: dict[str, str] = {}
     with SampleWriter(folder.path / EXAMPLES) as table:
-        for name, file in files.items():
-            for sample in read_samples(file):
+        for name in sorted(inputs):
+            for sample in read_samples(inputs[name] / EXAMPLES):
                 first = owner.setdefault(sample.problem_id, name)
                 if first != name:
                     raise KlearError(
@@ -47,10 +46,8 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     card = {
         "num_kept": table.num_rows,
         "num_problems": len(owner),
-        "selections": {name: counts[name] for name in files},
+        "selections": counts,
         "sources": sources,
         "licences": licences,
-        "inputs": {f"{name}/{EXAMPLES}": sha256_file(file) for name, file in files.items()},
-        "outputs": {EXAMPLES: sha256_file(folder.path / EXAMPLES)},
     }
     write_json(folder.path / "card.json", card)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from klearlib.data.sources import read_source
 from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import SourceRow
-from klearlib.run.files import sha256_file, write_json
+from klearlib.run.files import write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -66,17 +66,16 @@ def curate(
 
     Writes `FILES` (the problems; their responses with the labels of the sources; a `Reject` for
     each other row; a row for each removal by overlap) and card.json: counts for each source and
-    stage, which add up; removals by benchmark and those due to boilerplate; licences, parameters,
-    hashes. Rows are streamed: in memory are some hundred bytes for each problem that is kept, and
-    hashes of responses. A run that was stopped or killed starts anew.
+    stage, which add up; removals by benchmark and those due to boilerplate; licences. Rows are
+    streamed: in memory are some hundred bytes for each problem that is kept, and hashes of
+    responses. A run that was stopped or killed starts anew.
 
     Args:
-        sources: in order of preference, each ``{"name": ..., "location": ...}`` and, where wanted,
-            the other arguments of `read_source` but a window. With ``"input"``, locations are
-            inside of the upstream stage of that name. What stands at a location elsewhere is no
-            part of the stage's key: the card has its hash.
-        benchmarks: each ``{"name": ..., "location": ...}``, ``"input"`` as above: one of
-            `benchmarks.SIZES` or, under any other name, a file of problems.
+        sources: in order of preference, each ``{"name": ..., "input": ..., "location": ...}``,
+            where the location is inside of the upstream stage of that name, and, where wanted, the
+            other arguments of `read_source` but a window.
+        benchmarks: each ``{"name": ..., "input": ..., "location": ...}``: one of `benchmarks.SIZES`
+            or, under any other name, a file of problems.
         ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
         templates: texts that are cut out of items and prompts, besides `overlap.known_templates` of
             the mode.
@@ -88,8 +87,6 @@ def curate(
         Stopped: a stop was asked for.
         KlearError: a source or benchmark that comes twice or cannot be read, no problem left.
     """
-    given = dict(locals())
-    parameters = {name: given[name] for name in given if name not in ("folder", "inputs")}
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -124,15 +121,6 @@ def curate(
     card = kept.card(readers)
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}
     card["overlap"]["num_stopped"] = index.num_stopped
-    card["parameters"] = parameters
-    card["inputs"] = {
-        "sources": {
-            name: _sha256_location(_location(item, inputs))
-            for name, item in zip(readers, sources, strict=True)
-        },
-        "benchmarks": {b["name"]: _sha256_location(_location(b, inputs)) for b in benchmarks},
-    }
-    card["outputs"] = {name: sha256_file(folder.path / name) for name in FILES}
     write_json(folder.path / "card.json", card)
 
 
@@ -244,33 +232,15 @@ class _Pass:
         }
 
 
-def _sha256_location(place: Path | None) -> str | None:
-    """The sha256 of a file, or of names and digests of a folder's files; None for the hub."""
-    if place is None:
-        return None
-    if place.is_file():
-        return sha256_file(place)
-    files = sorted(file for file in place.rglob("*") if file.is_file())
-    lines = [f"{file.relative_to(place).as_posix()} {sha256_file(file)}\n" for file in files]
-    return sha256("".join(lines).encode()).hexdigest()
-
-
 def _reader(item: dict, inputs: Mapping[str, Path]) -> SourceReader:
     options = {key: item[key] for key in item.keys() - {"name", "location", "input"}}
-    return read_source(item["name"], _location(item, inputs), **options)
+    return read_source(item["name"], inputs[item["input"]] / item["location"], **options)
 
 
 def _benchmark_texts(item: dict, inputs: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
-    place = _location(item, inputs)
+    place = inputs[item["input"]] / item["location"]
     if item["name"] in SIZES:
         problems = read_benchmark(item["name"], place).problems
     else:
         problems = iter_problems(place)
     return ((problem.id, problem.prompt) for problem in problems)
-
-
-def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
-    place = item.get("location")
-    if "input" not in item:
-        return None if place is None else Path(place).expanduser()
-    return inputs[item["input"]] / (place or "")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.data.lines import LineWriter, read_lines
+from klearlib.data.lines import read_lines, write_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
-from klearlib.run.files import write_json, write_text
+from klearlib.run.files import write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -63,7 +62,7 @@ def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
 
 def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
     """One JSON line for each problem."""
-    write_text(path, "".join(json.dumps(asdict(rate)) + "\n" for rate in rates))
+    write_lines(map(asdict, rates), path)
 
 
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
@@ -155,16 +154,17 @@ def keep_by_pass_rate(
             "teacher longer"
         )
     write_problems(chosen, folder.path / "train.jsonl")
-    with LineWriter(folder.path / REJECTS) as rejects:
-        for name, reason in zip(ids, reasons, strict=True):
-            if reason:
-                rate = rates[name].pass_rate
-                rejects.add({"id": name, "reason": reason, "pass_rate": rate})
-    assert len(chosen) + rejects.num_rows == len(read)
+    rejects = (
+        {"id": name, "reason": reason, "pass_rate": rates[name].pass_rate}
+        for name, reason in zip(ids, reasons, strict=True)
+        if reason
+    )
+    num_rejected = write_lines(rejects, folder.path / REJECTS)
+    assert len(chosen) + num_rejected == len(read)
     card = {
         "num_read": len(read),
         "num_kept": len(chosen),
-        "num_rejected": rejects.num_rows,
+        "num_rejected": num_rejected,
         "num_responses_not_judged": sum(rates[name].num_not_judged for name in ids),
         "threshold": threshold,
         "keep_equal": keep_equal,

@@ -17,7 +17,7 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
 from klearlib.records import REASONS, Response
-from klearlib.run.files import sha256_file, write_json
+from klearlib.run.files import write_json
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.groups import judge_responses
 
@@ -64,9 +64,7 @@ def respond(
         Stopped: a stop was asked for.
         KlearError: no problems, or a number out of range.
     """
-    given = dict(locals())
-    file = inputs["problems"] / problems
-    known = read_problems(file)
+    known = read_problems(inputs["problems"] / problems)
     total = len(known)
     rates, num_truncated = [], 0
     by_reason: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
@@ -111,10 +109,6 @@ def respond(
         "num_by_reason": by_reason,
         "num_truncated": num_truncated,
     }
-    unnamed = ("folder", "inputs", "problems", "teacher", "compute")
-    card["parameters"] = {name: given[name] for name in given if name not in unnamed}
-    card["inputs"] = {problems: sha256_file(file)}
-    card["outputs"] = {name: sha256_file(folder.path / name) for name in (RESPONSES, RATES)}
     write_json(folder.path / CARD, card)
 
 

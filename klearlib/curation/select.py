@@ -20,7 +20,7 @@ from klearlib.data.problems import iter_problems
 from klearlib.data.tables import SampleWriter, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import Verdict
-from klearlib.run.files import read_json, sha256_file, write_json
+from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,17 +67,14 @@ def select(
     decide, or whose problem has nothing to judge by, is rejected as such and never as wrong.
 
     Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read, `id`
-    is the problem's) and card.json: counts for each filter and source, which add up; labels of the
-    examples; licences, parameters and hashes. Texts are streamed. A run that was stopped or killed
-    starts anew.
+    is the problem's) and card.json: counts for each filter and source, which add up; labels and
+    teachers of the examples; licences. Texts are streamed. A run that was stopped or killed starts
+    anew.
 
     Raises:
         Stopped: a stop was asked for.
         KlearError: an unknown source, or fewer responses left than `size`.
     """
-    given = dict(locals())
-    unnamed = ("folder", "inputs", "problems")
-    parameters = {name: given[name] for name in given if name not in unnamed}
     assert not wrong_share or size is not None, "a share of the examples"
     table = inputs["responses"] / RESPONSES
     pool = _read_pool(table)
@@ -115,17 +112,6 @@ def select(
         "labels": Counter(kept["label"]),
         "teachers": Counter(kept["teacher"]),
         "licences": _licences(inputs, card["sources"]),
-        "parameters": parameters,
-        "inputs": {
-            f"{name}/{file}": sha256_file(inputs[name] / file)
-            for name, file in (
-                ("responses", RESPONSES),
-                ("problems", problems),
-                ("reference", RATES),
-            )
-            if (inputs.get(name, table) / file).is_file()
-        },
-        "outputs": {name: sha256_file(folder.path / name) for name in (EXAMPLES, REJECTED)},
     }
     write_json(folder.path / "card.json", card)
 

@@ -1,54 +1,46 @@
-"""Files of JSON lines that stages hand to each other: each appears under its name when it is
-whole."""
+"""Files of JSON lines that stages hand to each other. A run folder that is not finished counts for
+nothing, so a file may be half written there."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from klearlib.run.files import one_line_failures, sync_folder
+from klearlib.errors import MissingAsset
 
 
 class LineWriter:
-    """A file of JSON lines that grows row by row and is there, under `path`, when the block ends
-    without error."""
+    """A file of JSON lines that is written row by row, and how many there are."""
 
     def __init__(self, path: Path | str):
-        self.path, self.num_rows = Path(path), 0
-        # Half-written files of this name are swept by the run folder at the next start.
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        self.num_rows = 0
+        self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
 
     def __enter__(self) -> LineWriter:
-        with one_line_failures(self.path):
-            self._file = open(self._temporary, "wb")
         return self
 
     def add(self, row: Mapping) -> None:
         """Add one row."""
         self.num_rows += 1
-        with one_line_failures(self.path):
-            self._file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        try:
-            with one_line_failures(self.path), self._file:
-                self._close()
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            if kind is None:
-                with one_line_failures(self.path):
-                    os.replace(self._temporary, self.path)
-                    sync_folder(self.path.parent)
-        finally:
-            self._temporary.unlink(missing_ok=True)
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
-    def _close(self) -> None:
-        """What is still to be written before the file is closed."""
+
+def write_lines(rows: Iterable[Mapping], path: Path | str) -> int:
+    """One line for each row; their number."""
+    with LineWriter(path) as file:
+        for row in rows:
+            file.add(row)
+    return file.num_rows
 
 
 def read_lines(path: Path | str) -> Iterator[dict]:
-    """The rows of a file of JSON lines that a stage of this suite wrote."""
+    """The rows of a file of JSON lines that a stage of this suite wrote; MissingAsset where there
+    is none."""
+    if not Path(path).is_file():
+        raise MissingAsset(f"no file at {path}; run the stage that makes it, or correct the path")
     with open(path, encoding="utf-8", newline="\n") as file:
         yield from map(json.loads, file)

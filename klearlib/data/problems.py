@@ -10,17 +10,14 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from klearlib.data.lines import LineWriter
+from klearlib.data.lines import write_lines
 from klearlib.errors import KlearError, MissingAsset, ParameterError, did_you_mean
 from klearlib.records import Problem, TestCase
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> int:
-    """One line for each problem; their number. The file is there when it is whole."""
-    with LineWriter(path) as file:
-        for problem in problems:
-            file.add(asdict(problem))
-    return file.num_rows
+    """One line for each problem; their number."""
+    return write_lines(map(asdict, problems), path)
 
 
 def sha256_of(problems: Iterable[Problem]) -> str:

@@ -12,9 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klearlib.data.lines import LineWriter
 from klearlib.errors import MissingAsset
-from klearlib.run.files import one_line_failures
 
 # A row group ends at whichever comes first: the memory of a reader is a few times this text.
 ROWS_IN_GROUP = 4096
@@ -50,25 +48,23 @@ SAMPLES = pa.schema(
 )
 
 
-class SampleWriter(LineWriter):
-    """A table of samples, as a `LineWriter` is a file of lines."""
+class SampleWriter:
+    """A table of samples that is written row by row, and how many there are."""
 
     def __init__(self, path: Path | str):
-        super().__init__(path)
+        self.num_rows = 0
         self._samples: list[dict] = []
         self._chars = 0
+        self._writer = pq.ParquetWriter(
+            path,
+            SAMPLES,
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=[name for name in SAMPLES.names if name in _REPEATED],
+            write_statistics=False,
+        )
 
     def __enter__(self) -> SampleWriter:
-        super().__enter__()
-        with one_line_failures(self.path):
-            self._writer = pq.ParquetWriter(
-                self._file,
-                SAMPLES,
-                compression="zstd",
-                compression_level=3,
-                use_dictionary=[name for name in SAMPLES.names if name in _REPEATED],
-                write_statistics=False,
-            )
         return self
 
     def add(self, sample: Sample) -> None:
@@ -79,14 +75,13 @@ class SampleWriter(LineWriter):
         if len(self._samples) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
             self._flush()
 
-    def _close(self) -> None:
-        with self._writer:  # closed in any case: it would write when it is collected
+    def __exit__(self, *_: object) -> None:
+        with self._writer:
             if self._samples:
                 self._flush()
 
     def _flush(self) -> None:
-        with one_line_failures(self.path):
-            self._writer.write_table(pa.Table.from_pylist(self._samples, schema=SAMPLES))
+        self._writer.write_table(pa.Table.from_pylist(self._samples, schema=SAMPLES))
         self._samples, self._chars = [], 0
 
 

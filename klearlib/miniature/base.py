@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from klearlib.data.lines import read_lines
 from klearlib.errors import ParameterError
 from klearlib.policy.compute import Compute
 from klearlib.run.seeding import derive_seed
@@ -64,11 +64,9 @@ def pretrain(
         compute: the fields of `klearlib.policy.compute.Compute`.
         vocab_size, shape: of the model, the fields of `klearlib.params.worlds.ModelShape`.
     """
-    with (inputs["world"] / "corpus.jsonl").open() as file:
-        rows = [json.loads(line) for line in file]
+    rows = list(read_lines(inputs["world"] / "corpus.jsonl"))
     texts = [row.get("given", "") + row["text"] for row in rows]
-    with (inputs["world"] / "sft.jsonl").open() as file:
-        chats = [json.loads(line) for line in file]
+    chats = read_lines(inputs["world"] / "sft.jsonl")
     turns = [f"user\n{row['prompt']}\nassistant\n{row['response']}" for row in chats]
     tokenizer = train_tokenizer(texts + turns, vocab_size=vocab_size)
     torch.manual_seed(derive_seed(seed, "base", "weights") % 2**32)

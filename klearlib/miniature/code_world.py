@@ -12,6 +12,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.lines import write_lines
 from klearlib.data.problems import write_problems
 from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
 from klearlib.errors import KlearError, ParameterError
@@ -26,7 +27,6 @@ from klearlib.miniature.code_problems import (
     work_out,
 )
 from klearlib.miniature.problems import Slips
-from klearlib.miniature.world import write_rows
 from klearlib.records import Problem, TestCase
 from klearlib.run.seeding import derive_seed
 
@@ -113,17 +113,15 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             response = response_text(*work_out(draft, slips=writer, random=noise))
             yield {"prompt": draft.prompt, "response": response}
 
-    write_rows(folder.path / "sft.jsonl", turns("sft", world.sft_examples, slips))
+    write_lines(turns("sft", world.sft_examples, slips), folder.path / "sft.jsonl")
     teacher = replace(slips, share=world.teacher_slip_share, noise=0)
-    write_rows(folder.path / "teacher.jsonl", turns("teacher", world.teacher_examples, teacher))
-    write_rows(
-        folder.path / "corpus.jsonl",
-        (
-            {"given": f"{draft.prompt}\n", "text": "\n".join([*lines, program])}
-            for draft in pool("corpus", world.base_examples, held_out_part=False, seen=None)
-            for lines, program in [work_out(draft)]
-        ),
+    write_lines(turns("teacher", world.teacher_examples, teacher), folder.path / "teacher.jsonl")
+    corpus = (
+        {"given": f"{draft.prompt}\n", "text": "\n".join([*lines, program])}
+        for draft in pool("corpus", world.base_examples, held_out_part=False, seen=None)
+        for lines, program in [work_out(draft)]
     )
+    write_lines(corpus, folder.path / "corpus.jsonl")
 
 
 def _days(count: int, random: Random) -> list[str]:
@@ -172,7 +170,7 @@ def _write_training(
             }
         )
     write_problems(problems, path / "train.jsonl")
-    write_rows(path / "truth.jsonl", truth)
+    write_lines(truth, path / "truth.jsonl")
 
 
 def flawed_tests(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.curation.select import EXAMPLES
+from klearlib.data.lines import write_lines
 from klearlib.data.problems import first_of_both, read_problems, write_problems
 from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import ParameterError
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.sources import TEMPLATES
-from klearlib.miniature.world import write_rows
 from klearlib.run.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         for prompt, lines, program in programs("code corpus", world.base_code)
     ]
     corpus = _in_turn(_in_turn(short_rows, long_rows), code_rows)
-    write_rows(folder.path / "corpus.jsonl", corpus)
+    write_lines(corpus, folder.path / "corpus.jsonl")
 
     maths_turns = (
         {"prompt": prompt, "response": problems.response_text(lines, answer)}
@@ -148,7 +148,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         {"prompt": prompt, "response": code_problems.response_text(lines, program)}
         for prompt, lines, program in programs("code turns", _TOKENIZER_TURNS)
     )
-    write_rows(folder.path / "sft.jsonl", chain(maths_turns, code_turns))
+    write_lines(chain(maths_turns, code_turns), folder.path / "sft.jsonl")
 
     long_chains = chains("long examples", world.sft_long_maths, long)
     write_samples(

@@ -5,7 +5,6 @@ broken, code problems with too few tests."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
@@ -14,11 +13,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.lines import read_lines, write_lines
 from klearlib.data.problems import read_problems, write_problems
 from klearlib.errors import KlearError, ParameterError
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
-from klearlib.miniature.world import write_rows
 from klearlib.miniature.writers import code_response, maths_response
 from klearlib.records import Problem
 from klearlib.run.files import write_json
@@ -122,7 +121,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         random = Random(derive_seed(sizes.seed, "sources", plan.name))
         desk = _Desk(plan, makers[plan.domain], random, seen)
         rows = desk.rows(size, sizes, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
-        write_rows(folder.path / plan.file, [COLUMNS[plan.dataset](row.item) for row in rows])
+        write_lines((COLUMNS[plan.dataset](row.item) for row in rows), folder.path / plan.file)
         places[plan.name] = {
             row.item.name: number for number, row in enumerate(rows) if not row.kind
         }
@@ -136,8 +135,8 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             sound = [row.item for row in rows if not row.kind]
             answers += [{"prompt": item.prompt, "answer": item.answer} for item in sound]
         manifest.append(plan.record() | {"num_rows": len(rows), "num_sound": size})
-    write_rows(folder.path / TRUTH, truth)
-    write_rows(folder.path / ANSWERS, answers)
+    write_lines(truth, folder.path / TRUTH)
+    write_lines(answers, folder.path / ANSWERS)
     write_json(folder.path / MANIFEST, manifest)
 
 
@@ -148,8 +147,8 @@ def add_true_answers(folder: RunFolder, inputs: dict[str, Path]) -> None:
     Raises:
         KlearError: a problem of a benchmark is among them, which has no answer here.
     """
-    with (inputs["sources"] / ANSWERS).open(encoding="utf-8") as lines:
-        answers = {row["prompt"]: row["answer"] for row in map(json.loads, lines)}
+    known = read_lines(inputs["sources"] / ANSWERS)
+    answers = {row["prompt"]: row["answer"] for row in known}
     curated = read_problems(inputs["curated"] / "problems.jsonl")
     if unknown := sum(problem.prompt not in answers for problem in curated):
         raise KlearError(
@@ -332,12 +331,8 @@ def _place(of: dict, places: dict[str, dict[str, int]]) -> dict:
 
 def _taught(folder: Path) -> set[str]:
     """The prompts that a world's SFT checkpoint and teacher learn from."""
-    prompts = set()
-    for file in (folder / "sft.jsonl", folder / "teacher.jsonl"):
-        if file.exists():
-            with file.open(encoding="utf-8") as lines:
-                prompts |= {json.loads(line)["prompt"] for line in lines}
-    return prompts
+    files = (folder / "sft.jsonl", folder / "teacher.jsonl")
+    return {row["prompt"] for file in files if file.exists() for row in read_lines(file)}
 
 
 def _leaks(folder: Path, names: Sequence[str], random: Random) -> _Leaks:

@@ -3,13 +3,13 @@ benchmarks; and what the maths teachers learn from."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.lines import read_lines, write_lines
 from klearlib.data.problems import write_problems
 from klearlib.miniature.problems import Draft, Slips, draw, response_text, to_problem, work_out
 from klearlib.run.seeding import derive_seed
@@ -60,15 +60,13 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     write("train", pool("train", world.num_train_problems, held_out_part=False, seen=set()))
     noise = Random(derive_seed(world.seed, "world", "noise"))
     turns = pool("sft", world.sft_examples, held_out_part=False, seen=None)
-    write_rows(folder.path / "sft.jsonl", _turns(turns, world.modulus, slips, noise))
-    write_rows(
-        folder.path / "corpus.jsonl",
-        (
-            {"text": "\n".join([draft.prompt, *lines, f"The answer is {answer}."])}
-            for draft in pool("corpus", world.base_examples, held_out_part=False, seen=None)
-            for lines, answer in [work_out(draft, modulus=world.modulus)]
-        ),
+    write_lines(_turns(turns, world.modulus, slips, noise), folder.path / "sft.jsonl")
+    corpus = (
+        {"text": "\n".join([draft.prompt, *lines, f"The answer is {answer}."])}
+        for draft in pool("corpus", world.base_examples, held_out_part=False, seen=None)
+        for lines, answer in [work_out(draft, modulus=world.modulus)]
     )
+    write_lines(corpus, folder.path / "corpus.jsonl")
 
 
 def build_teacher_examples(
@@ -94,8 +92,8 @@ def build_teacher_examples(
         writers: by teacher ``slip_share`` and ``step_noise``, see `problems.Slips`, and
             ``num_examples``.
     """
-    with (inputs["sources"] / "math_pool.jsonl").open(encoding="utf-8") as lines:
-        asked = {json.loads(line)["prompt"][0]["content"] for line in lines}
+    pool = read_lines(inputs["sources"] / "math_pool.jsonl")
+    asked = {row["prompt"][0]["content"] for row in pool}
     for name, writer in writers.items():
         slips = Slips(habits(slip_seed), writer["slip_share"], slip_rate, writer["step_noise"])
         random = Random(derive_seed(seed, "teacher", name))
@@ -111,17 +109,12 @@ def build_teacher_examples(
             )
             drafts += [draft for draft in drawn if draft.prompt not in asked]
         rows = _turns(drafts[:count], modulus, slips, random)
-        write_rows(folder.path / f"{name}.jsonl", rows)
+        write_lines(rows, folder.path / f"{name}.jsonl")
 
 
 def habits(seed: int) -> int:
     """The seed of the slips that all writers of the maths world with this seed share."""
     return derive_seed(seed, "world", "slips")
-
-
-def write_rows(path: Path, rows: Iterable[dict]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def _turns(drafts: list[Draft], modulus: int, slips: Slips, random: Random) -> Iterable[dict]:

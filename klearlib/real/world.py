@@ -3,7 +3,6 @@ paper's benchmarks, and the responses that SFT may learn, none to a validation p
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -12,13 +11,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
+from klearlib.data.lines import write_lines
 from klearlib.data.problems import first_of_both, iter_problems, read_problems, write_problems
 from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError
 from klearlib.real.model import link_file
 from klearlib.records import Problem
 from klearlib.run.entry import read_own_json
-from klearlib.run.files import write_json, write_text
+from klearlib.run.files import write_json
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.groups import is_code
 
@@ -87,8 +87,8 @@ def build(
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
         chosen = (problem for problem in iter_problems(path) if problem.id in names)
         write_problems(chosen, folder.path / file)
-    rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
-    write_text(folder.path / REJECTS, "".join(rows))
+    rejects = ({"id": name, "reason": why} for name, why in reasons.items())
+    write_lines(rejects, folder.path / REJECTS)
     _link_benchmarks(folder, inputs["benchmarks"], benchmarks)
     card = {
         "num_read": len(faults),

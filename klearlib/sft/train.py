@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from klearlib.data.lines import read_lines
-from klearlib.errors import MissingAsset, ParameterError
+from klearlib.errors import ParameterError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy, save_policy, stretched
@@ -254,11 +254,10 @@ def batch_gradient(
 def read_turns(path: Path) -> Iterator[tuple[str, str]]:
     """Prompt and response of each row, in order: of a parquet file of samples or of JSON lines that
     a stage wrote. Raises MissingAsset for no such file."""
-    if not path.is_file():
-        raise MissingAsset(f"no samples at {path}: run the stage that makes them, or fix the name")
     if path.suffix == ".parquet":
-        from klearlib.data.tables import read_samples
+        from klearlib.data.tables import read_rows
 
-        yield from ((sample.prompt, sample.response) for sample in read_samples(path))
-        return
-    yield from ((row["prompt"], row["response"]) for row in read_lines(path))
+        rows = read_rows(path, columns=["prompt", "response"])
+    else:
+        rows = read_lines(path)
+    return ((row["prompt"], row["response"]) for row in rows)

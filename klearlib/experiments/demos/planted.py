@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,9 +29,7 @@ _FINDS = {
 def truth(sources: Path, domain: str) -> dict[Place, dict]:
     """The planted rows of a domain, by their place: kind, how, of."""
     names = {source["alias"] for source in curate_sources(domain, with_pool=True)}
-    with (sources / TRUTH).open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    return {(row["source"], row["row"]): row for row in rows if row["source"] in names}
+    return {at: row for at, row in by_place(sources / TRUTH).items() if at[0] in names}
 
 
 def by_place(file: Path) -> dict[Place, dict]:
