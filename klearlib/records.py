@@ -145,6 +145,18 @@ class Problem:
     source: str = ""
     preset: str = "python"
 
+    def __post_init__(self) -> None:
+        for name, texts in {"id": [self.id], "prompt": [self.prompt], "answer": self.golds}.items():
+            if not all(isinstance(text, str) for text in texts):
+                raise KlearError(f"{name} of a problem must be a text, got {texts[0]!r:.80}")
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """The answers of which any may match; () where there is none."""
+        if self.answer is None:
+            return ()
+        return self.answer if isinstance(self.answer, tuple) else (self.answer,)
+
 
 @dataclass(frozen=True)
 class LabelledResponse:

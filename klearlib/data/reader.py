@@ -138,13 +138,12 @@ def _check(found: Found) -> None:
     """Refuse an answer that is a sentence, and what no table can hold: it would end the run that
     writes it, hours later."""
     problem = found.problem
-    answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
     texts = [problem.id, problem.prompt, problem.entry_point, problem.family, problem.date]
-    texts += [*answers, found.licence, *(response.text for response in found.responses)]
+    texts += [*problem.golds, found.licence, *(response.text for response in found.responses)]
     # One by one: tests may have hundreds of megabytes.
     texts += (text for test in problem.tests for text in vars(test).values())
     for text in filter(None, texts):
         text.encode()  # raises over half a surrogate pair, which JSON may hold
-    for gold in filter(None, answers):
+    for gold in problem.golds:
         if is_sentence(gold):
             raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")

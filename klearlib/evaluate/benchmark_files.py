@@ -69,8 +69,7 @@ def _check_judgeable(problems: list[Problem]) -> None:
                 ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
         except KlearError as error:
             raise KlearError(f"problem {problem.id!r} cannot be judged: {error}") from error
-        answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer or "",)
-        is_empty = not problem.tests and not (answers and all(map(str.strip, answers)))
+        is_empty = not (problem.tests or (problem.golds and all(map(str.strip, problem.golds))))
         if is_empty or not problem.prompt.strip():
             what = "answer" if is_empty else "prompt"
             raise KlearError(f"problem {problem.id!r} has an empty {what}: correct it")
