@@ -1,10 +1,9 @@
 """The miniature's sources: which data set each has the schema of, and how well it is written; and
-raw rows in the columns of these data sets.
+raw rows in the columns that are read of these data sets.
 
 The ranks are known because the writers are: from rank to rank more steps are wrong, left out or
-needless, and the notation clashes more. Columns and their types are those of the data sets' cards;
-what a column says beyond the problem and its responses (types, tags, urls) is filled with values
-that occur in the data set.
+needless, and the notation clashes more. What a column says beyond the problem and its responses is
+a value that occurs in the data set.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from klearlib.errors import KlearError
 from klearlib.miniature.problems import Slips
@@ -62,10 +61,6 @@ class SourcePlan:
         slips = Slips(habits, self.slip_share, slip_rate, self.noise)
         return Writer(slips, gaps=self.gaps, repeats=self.repeats, notation=self.notation)
 
-    def record(self) -> dict:
-        """Its line in sources.json."""
-        return asdict(self) | {"file": self.file}
-
 
 MATHS_SOURCES = (
     SourcePlan("math_1", "openr1_math", "math", 1, 0.00, 0.010),
@@ -114,7 +109,7 @@ def curate_sources(domain: str, *, with_pool: bool) -> list[dict]:
 class RawItem:
     """What a source has on one problem, before it takes a schema.
 
-    `name` is unique in the source and ends in a number; `domain` is ``math`` or ``code``. `answer`,
+    `name` is unique in the source; `domain` is ``math`` or ``code``. `answer`,
     `tests` and `responses` may be empty, which makes a broken row where the schema needs them. Each
     of a maths source's `responses` has its truth in `are_correct`, which is empty for programs.
     """
@@ -136,22 +131,15 @@ class RawItem:
 
 def openr1_math(item: RawItem) -> dict:
     """open-r1/OpenR1-Math-220k: several generations, each with its label."""
-    messages = [_message("user", item.prompt), _message("assistant", item.responses[0])]
     return {
         "problem": item.prompt,
-        "solution": _after_thought(item.responses[0]),
         "answer": item.answer,
         "problem_type": "Number Theory",
-        "question_type": "math-word-problem",
-        "source": "olympiads",
         "uuid": _uuid(item.name),
         "is_reasoning_complete": ["</think>" in text for text in item.responses],
         "generations": list(item.responses),
         "correctness_math_verify": list(item.are_correct),
         "correctness_llama": None,
-        "finish_reasons": None,
-        "correctness_count": sum(item.are_correct),
-        "messages": messages,
     }
 
 
@@ -160,11 +148,9 @@ def openthoughts3(item: RawItem) -> dict:
     null for mathematics."""
     turns = [{"from": "human", "value": item.prompt}]
     turns += [{"from": "gpt", "value": text} for text in item.responses[:1]]
-    is_code = item.domain == "code"
     return {
-        "difficulty": item.difficulty if is_code else None,
-        "source": "stackexchange_codegolf" if is_code else "ai2-adapt-dev/openmath-2-math",
-        "domain": "code" if is_code else "math",
+        "difficulty": item.difficulty if item.domain == "code" else None,
+        "domain": item.domain,
         "conversations": turns,
     }
 
@@ -179,31 +165,17 @@ def numinamath_1_5(item: RawItem) -> dict:
         "question_type": "math-word-problem",
         "problem_is_valid": "Yes" if item.prompt else "Incomplete",
         "solution_is_valid": "Yes" if item.responses else "Incomplete",
-        "source": "olympiads",
-        "synthetic": False,
     }
 
 
 def numinamath_cot(item: RawItem) -> dict:
     """AI-MO/NuminaMath-CoT: no column of answers, the last box of the solution is the answer."""
-    solution = item.response
-    return {
-        "source": "synthetic_math",
-        "problem": item.prompt,
-        "solution": solution,
-        "messages": [_message("user", item.prompt), _message("assistant", solution)],
-    }
+    return {"source": "synthetic_math", "problem": item.prompt, "solution": item.response}
 
 
 def acereason_sft(item: RawItem) -> dict:
     """nvidia/AceReason-1.1-SFT: mathematics and code in one table, no answers."""
-    is_code = item.domain == "code"
-    return {
-        "category": item.domain,
-        "source": "leetcode" if is_code else "numina_math",
-        "input": item.prompt,
-        "output": item.response,
-    }
+    return {"category": item.domain, "input": item.prompt, "output": item.response}
 
 
 def deepscaler(item: RawItem) -> dict:
@@ -212,18 +184,12 @@ def deepscaler(item: RawItem) -> dict:
 
 
 def opencodereasoning(item: RawItem) -> dict:
-    """nvidia/OpenCodeReasoning, split_0: one response, whose program is repeated in solution."""
-    output = item.response
+    """nvidia/OpenCodeReasoning, split_0: one response."""
     return {
-        "id": _uuid(item.name).replace("-", ""),
         "input": item.prompt,
-        "output": output,
+        "output": item.response,
         "source": "codeforces",
         "license": "cc-by-4.0",
-        "dataset": "code_contests",
-        "split": "train",
-        "difficulty": str(item.difficulty),
-        "solution": output.rpartition("```python\n")[2].removesuffix("\n```"),
     }
 
 
@@ -231,16 +197,9 @@ def skywork_or1_math(item: RawItem) -> dict:
     """Skywork/Skywork-OR1-RL-Data, split math: a prompt and its ground truth, a JSON list."""
     golds = [item.answer] if item.answer else []
     return {
-        "data_source": "train-math-numinamath1.5_olympiads",
-        "prompt": [_message("user", item.prompt)],
-        "ability": "math",
-        "reward_model": {"ground_truth": json.dumps(golds), "style": "rule"},
-        "extra_info": {
-            "index": int(item.name.rpartition("-")[2]),
-            "model_difficulty": {
-                f"DeepSeek-R1-Distill-Qwen-{size}B": item.difficulty for size in ("1.5", "7", "32")
-            },
-        },
+        "prompt": [{"role": "user", "content": item.prompt}],
+        "reward_model": {"ground_truth": json.dumps(golds)},
+        "extra_info": {"model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": item.difficulty}},
     }
 
 
@@ -252,10 +211,8 @@ def klear_code(item: RawItem) -> dict:
     }
     return {
         "hash": _uuid(item.name).replace("-", ""),
-        "ability": "code",
-        "data_source": "coder1_longcot",
-        "prompt": [_message("user", item.prompt)],
-        "reward_model": {"ground_truth": json.dumps(tests) if item.tests else "", "style": "rule"},
+        "prompt": [{"role": "user", "content": item.prompt}],
+        "reward_model": {"ground_truth": json.dumps(tests) if item.tests else ""},
     }
 
 
@@ -271,14 +228,6 @@ COLUMNS: dict[str, Callable[[RawItem], dict]] = {
     "klear_code": klear_code,
 }
 """Each schema by the name under which `klearlib.data.sources` reads it."""
-
-
-def _message(role: str, text: str) -> dict:
-    return {"content": text, "role": role}
-
-
-def _after_thought(response: str) -> str:
-    return response.rpartition("</think>")[2].strip()
 
 
 def _uuid(name: str) -> str:

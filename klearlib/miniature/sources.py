@@ -20,13 +20,12 @@ from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
 from klearlib.miniature.writers import code_response, maths_response
 from klearlib.records import Problem
-from klearlib.run.files import write_json
 from klearlib.run.seeding import derive_seed
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-MANIFEST, TRUTH, ANSWERS = "sources.json", "truth.jsonl", "answers.jsonl"
+TRUTH, ANSWERS = "truth.jsonl", "answers.jsonl"
 BENCHMARKS = {"math": world.BENCHMARKS, "code": code_world.BENCHMARKS}
 """The benchmarks of each domain; the input of the stage that holds them has the domain's name."""
 REPEATS = ("same", "case", "blanks")
@@ -77,9 +76,8 @@ class Planted:
 
 def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     """Stage ``sources``: a raw file for each of `source_plan.SOURCES` in the columns of a real data
-    set; sources.json, the sources in that order (name, dataset, domain, rank, file, ...);
-    truth.jsonl, a line for each planted row (source, row, kind, how, of); and answers.jsonl, the
-    true answer to every sound maths problem (prompt, answer).
+    set; truth.jsonl, a line for each planted row (source, row, kind, how, of); and answers.jsonl,
+    the true answer to every sound maths problem (prompt, answer).
 
     Problems come from the nine tenths that `problems.held_out` leaves for training, no prompt
     twice, so that every repeated prompt and every prompt of a benchmark is a planted one. The pools
@@ -103,14 +101,13 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         ParameterError: the world has too few different problems, or too few benchmark prompts.
     """
     sizes = SimpleNamespace(**params)
-    makers = {"math": _MathsItems(sizes), "code": _CodeItems(sizes)}
     leaks = {
         domain: _leaks(inputs[domain], names, Random(derive_seed(sizes.seed, "leaks", domain)))
         for domain, names in BENCHMARKS.items()
     }
     seen: set[str] = set()
     earlier: dict[str, list[_Sound]] = {"math": [], "code": []}
-    truth, manifest, answers = [], [], []
+    truth, answers = [], []
     places: dict[str, dict[str, int]] = {}
     for plan in SOURCES:
         if plan.rank:
@@ -119,8 +116,8 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             seen |= _taught(inputs[plan.domain])
             size = sizes.num_pool
         random = Random(derive_seed(sizes.seed, "sources", plan.name))
-        desk = _Desk(plan, makers[plan.domain], random, seen)
-        rows = desk.rows(size, sizes, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
+        desk = _Desk(plan, sizes, random, seen)
+        rows = desk.rows(size, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
         write_lines((COLUMNS[plan.dataset](row.item) for row in rows), folder.path / plan.file)
         places[plan.name] = {
             row.item.name: number for number, row in enumerate(rows) if not row.kind
@@ -134,10 +131,8 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         if plan.domain == "math":
             sound = [row.item for row in rows if not row.kind]
             answers += [{"prompt": item.prompt, "answer": item.answer} for item in sound]
-        manifest.append(plan.record() | {"num_rows": len(rows), "num_sound": size})
     write_lines(truth, folder.path / TRUTH)
     write_lines(answers, folder.path / ANSWERS)
-    write_json(folder.path / MANIFEST, manifest)
 
 
 def add_true_answers(folder: RunFolder, inputs: dict[str, Path]) -> None:
@@ -161,68 +156,6 @@ def add_true_answers(folder: RunFolder, inputs: dict[str, Path]) -> None:
     )
 
 
-class _MathsItems:
-    """Maths problems of the world, and what a source has on them."""
-
-    def __init__(self, sizes: SimpleNamespace) -> None:
-        self._sizes, self._habits = sizes, world.habits(sizes.slip_seed)
-
-    def draw(self, random: Random, count: int, *, seen: set[str]) -> list[problems.Draft]:
-        return problems.draw(
-            random,
-            count,
-            difficulties=range(2, self._sizes.max_difficulty + 1),
-            modulus=self._sizes.modulus,
-            held_out_part=False,
-            seen=seen,
-        )
-
-    def fill(
-        self, item: RawItem, plan: SourcePlan, draft: problems.Draft, random: Random
-    ) -> RawItem:
-        """`item` with its answer, which is right whatever its writer found, and its responses, of
-        which one at least is right where there are several, as in OpenR1-Math."""
-        modulus = self._sizes.modulus
-        answer = str(problems.work_out(draft, modulus=modulus)[1])
-        if not plan.rank:
-            return replace(item, answer=answer)
-        writer = plan.writer(habits=self._habits, slip_rate=self._sizes.slip_rate)
-        count = random.randint(2, self._sizes.max_generations) if plan.has_generations else 1
-        while True:
-            written = [
-                maths_response(draft, writer, modulus=modulus, random=random) for _ in range(count)
-            ]
-            texts, found = zip(*written, strict=True)
-            are_correct = tuple(str(number) == answer for number in found)
-            if count == 1 or any(are_correct):
-                return replace(item, answer=answer, responses=texts, are_correct=are_correct)
-
-
-class _CodeItems:
-    """Code problems of the world, and what a source has on them."""
-
-    def __init__(self, sizes: SimpleNamespace) -> None:
-        self._sizes = sizes
-        self._habits = derive_seed(sizes.code_slip_seed, "code_world", "slips")
-
-    def draw(self, random: Random, count: int, *, seen: set[str]) -> list[code_problems.Draft]:
-        most = self._sizes.code_max_difficulty
-        difficulties = range(code_problems.MIN_DIFFICULTY, most + 1)
-        return code_problems.draw(
-            random, count, difficulties=difficulties, held_out_part=False, seen=seen
-        )
-
-    def fill(
-        self, item: RawItem, plan: SourcePlan, draft: code_problems.Draft, random: Random
-    ) -> RawItem:
-        """`item` with one response, or for a pool with the tests."""
-        if not plan.rank:
-            tests = code_problems.make_tests(draft, num_tests=self._sizes.num_tests)
-            return replace(item, tests=tests)
-        writer = plan.writer(habits=self._habits, slip_rate=self._sizes.slip_rate)
-        return replace(item, responses=(code_response(draft, writer, random=random),))
-
-
 @dataclass(frozen=True)
 class _Sound:
     """A sound row that later ones may repeat."""
@@ -240,16 +173,19 @@ class _Desk:
     """Where the rows of one source are written, sound ones first, then the planted ones."""
 
     def __init__(
-        self, plan: SourcePlan, maker: _MathsItems | _CodeItems, random: Random, seen: set[str]
+        self, plan: SourcePlan, sizes: SimpleNamespace, random: Random, seen: set[str]
     ) -> None:
-        self._plan, self._maker, self._random, self._seen = plan, maker, random, seen
+        self._plan, self._sizes, self._random, self._seen = plan, sizes, random, seen
         self._numbers = count()
+        if plan.domain == "math":
+            habits = world.habits(sizes.slip_seed)
+        else:
+            habits = derive_seed(sizes.code_slip_seed, "code_world", "slips")
+        self._writer = plan.writer(habits=habits, slip_rate=sizes.slip_rate)
 
-    def rows(
-        self, size: int, sizes: SimpleNamespace, *, earlier: list[_Sound], leaks: _Leaks
-    ) -> list[Planted]:
+    def rows(self, size: int, *, earlier: list[_Sound], leaks: _Leaks) -> list[Planted]:
         """All rows in their final order; the sound ones are added to `earlier`."""
-        own = self._sound(size)
+        own, sizes = self._sound(size), self._sizes
         rows = [Planted(sound.item) for sound in own]
         rows += self._duplicates(round(sizes.duplicate_share * size), own, earlier)
         rows += self._contaminated(sizes.num_contaminated, own, leaks)
@@ -260,13 +196,45 @@ class _Desk:
         return _mixed(rows, self._random)
 
     def _sound(self, size: int) -> list[_Sound]:
-        drafts = self._maker.draw(self._random, size, seen=self._seen)
+        sizes, how = self._sizes, {"held_out_part": False, "seen": self._seen}
+        if self._plan.domain == "math":
+            steps = range(2, sizes.max_difficulty + 1)
+            how |= {"difficulties": steps, "modulus": sizes.modulus}
+            drafts = problems.draw(self._random, size, **how)
+        else:
+            steps = range(code_problems.MIN_DIFFICULTY, sizes.code_max_difficulty + 1)
+            drafts = code_problems.draw(self._random, size, difficulties=steps, **how)
         return [_Sound(self._plan.name, self._item(draft), draft) for draft in drafts]
 
     def _item(self, draft: problems.Draft | code_problems.Draft) -> RawItem:
         name = f"{self._plan.name}-{next(self._numbers)}"
         item = RawItem(name, self._plan.domain, draft.prompt, difficulty=draft.difficulty)
-        return self._maker.fill(item, self._plan, draft, self._random)
+        if self._plan.domain == "math":
+            return self._with_answer(item, draft)
+        if not self._plan.rank:
+            return replace(
+                item, tests=code_problems.make_tests(draft, num_tests=self._sizes.num_tests)
+            )
+        return replace(item, responses=(code_response(draft, self._writer, random=self._random),))
+
+    def _with_answer(self, item: RawItem, draft: problems.Draft) -> RawItem:
+        """`item` with its answer, which is right whatever its writer found, and its responses, of
+        which one at least is right where there are several, as in OpenR1-Math."""
+        modulus, random = self._sizes.modulus, self._random
+        answer = str(problems.work_out(draft, modulus=modulus)[1])
+        if not self._plan.rank:
+            return replace(item, answer=answer)
+        most = self._sizes.max_generations
+        num_written = random.randint(2, most) if self._plan.has_generations else 1
+        while True:
+            written = [
+                maths_response(draft, self._writer, modulus=modulus, random=random)
+                for _ in range(num_written)
+            ]
+            texts, found = zip(*written, strict=True)
+            are_correct = tuple(str(number) == answer for number in found)
+            if num_written == 1 or any(are_correct):
+                return replace(item, answer=answer, responses=texts, are_correct=are_correct)
 
     def _duplicates(self, num: int, own: list[_Sound], earlier: list[_Sound]) -> list[Planted]:
         """Half of them repeat rows of this source, the others of earlier ones where there are

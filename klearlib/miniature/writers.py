@@ -10,10 +10,9 @@ from random import Random
 from klearlib.miniature import code_problems, problems
 from klearlib.miniature.problems import Slips
 
-NOTATIONS = ("plain", "spaced", "swapped", "worded")
-"""How a line of thinking looks: ``3*9=7``, ``3 * 9 = 7``, ``7=9*3``, ``times 9 is 7``. In code the
-second writes ``n = n * 2`` for ``n *= 2``, the third a case behind its operations, the last
-both."""
+NOTATIONS = ("plain", "spaced", "swapped")
+"""How a line of thinking looks: ``3*9=7``, ``3 * 9 = 7``, ``7=9*3``. In code the second writes
+``n = n * 2`` for ``n *= 2``, the third a case behind its operations."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,15 @@ def _maths_line(line: str, notation: str) -> str:
     left, _, result = line.partition("=")
     sign = next(sign for sign in "+-*" if sign in left[1:])
     first, _, second = left.partition(sign)
-    words = {"+": "plus", "-": "minus", "*": "times"}
     return {
         "plain": line,
         "spaced": f"{first} {sign} {second} = {result}",
         "swapped": f"{result}={second}{sign}{first}",
-        "worded": f"{words[sign]} {second} is {result}",
     }[notation]
 
 
 def _code_line(branch: code_problems.Branch, notation: str) -> str:
-    if notation in ("swapped", "worded"):
+    if notation == "swapped":
         return f"{branch.recipe} if {branch.condition}"
     return f"{branch.condition}: {branch.recipe}"
 
@@ -100,7 +97,7 @@ def _program(program: str, writer: Writer, random: Random) -> str:
         lines.append(line)
         if indent and line.lstrip().startswith("n ") and random.random() < writer.repeats:
             lines += [f"{indent}n += 1", f"{indent}n -= 1"]
-    if writer.notation in ("spaced", "worded"):
+    if writer.notation == "spaced":
         lines = [_spelled_out(line) for line in lines]
     return "\n".join(lines)
 

@@ -15,7 +15,6 @@ SEEDLESS = {
         f"{name}.jsonl"
         for name in ("math_a", "math_b", "code_a", "code_b", "code_decide", "validation")
     },
-    "sources": {"sources.json"},
 }
 
 
