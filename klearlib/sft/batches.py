@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -38,7 +39,7 @@ class Example:
 def chat_example(tokenizer, prompt: str, response: str) -> Example:
     """One turn of chat: the prompt through the chat template, the response and the end token.
 
-    A control token in the response stays one; see `keep_whole_turns`.
+    A control token in the response stays one; see `usable`.
     """
     _, head = chat_prompt(tokenizer, prompt)
     tail = tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
@@ -57,51 +58,25 @@ def example_order(num_examples: int, *, seed: int) -> Iterator[int]:
         epoch += 1
 
 
-def keep_fitting(
-    examples: Sequence[Example], *, max_positions: int, pack_tokens: int | None, drop_longer: bool
-) -> tuple[list[Example], int]:
-    """The examples that fit whole into the model's positions and `pack_tokens`; how many do not.
-    Raises KlearError if one does not fit and `drop_longer` is off, or none is left."""
-    limit, name = max_positions, "max_positions"
-    if pack_tokens is not None and pack_tokens < limit:
-        limit, name = pack_tokens, "pack_tokens"
-    lengths = [len(example.ids) for example in examples]
-    is_longer = [length > limit for length in lengths]
-    if any(is_longer) and not drop_longer:
-        raise KlearError(
-            f"the longest example has {max(lengths)} tokens, {name} is {limit}: raise {name}, or "
-            f"set drop_longer to leave out the {sum(is_longer)} of {len(examples)} that are longer"
-        )
-    return _without(examples, is_longer, f"longer than {limit} tokens ({name})")
+def usable(
+    examples: Sequence[Example], tokenizer, *, max_tokens: int
+) -> tuple[list[Example], Counter[str]]:
+    """The examples that can be trained on whole, and how many others there are, by what is wrong.
 
-
-def keep_whole_turns(
-    examples: Sequence[Example], tokenizer, *, drop_with_control: bool
-) -> tuple[list[Example], int]:
-    """The examples whose response holds no control token before its last; how many do.
-
-    An end token within a response would be learnt as its end, and what follows it as its rest.
-    Raises KlearError if one has one and `drop_with_control` is off, or none is left.
+    Left out are those whose response holds a control token before its last, as an end token there
+    would be learnt as the end and what follows it as its rest, and those of more than `max_tokens`.
+    Raises KlearError if none is left.
     """
     control = control_ids(tokenizer)
-    inside = [control.intersection(x.ids[x.num_prompt : -1]) for x in examples]
-    if any(inside) and not drop_with_control:
-        number = next(number for number, tokens in enumerate(inside) if tokens)
-        words = ", ".join(repr(tokenizer.decode([token])) for token in sorted(inside[number]))
-        raise KlearError(
-            f"the response of example {number} holds {words} before its end, and so do "
-            f"{sum(map(bool, inside))} of {len(examples)}: correct these texts, or set "
-            "drop_with_control to leave them out"
-        )
-    return _without(examples, list(map(bool, inside)), "control tokens before the end")
-
-
-def _without(
-    examples: Sequence[Example], left_out: Sequence[bool], why: str
-) -> tuple[list[Example], int]:
-    kept = [example for example, out in zip(examples, left_out, strict=True) if not out]
+    kept, left_out = [], Counter()
+    for example in examples:
+        if control.intersection(example.ids[example.num_prompt : -1]):
+            left_out["with a control token in the response"] += 1
+        elif len(example.ids) > max_tokens:
+            left_out[f"of more than {max_tokens} tokens"] += 1
+        else:
+            kept.append(example)
     if not kept:
-        raise KlearError(
-            f"no example to train on, {sum(left_out)} of {len(examples)} left out: {why}"
-        )
-    return kept, sum(left_out)
+        why = ", ".join(f"{number} {fault}" for fault, number in left_out.items())
+        raise KlearError(f"no example to train on: {why or 'there are none'}")
+    return kept, left_out

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from klearlib.data.lines import read_lines
-from klearlib.errors import ParameterError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy, save_policy, stretched
@@ -81,12 +80,14 @@ def fit(
     compute: Compute,
     num_steps: int | None = None,
     num_epochs: int | None = None,
-    drop_longer: bool = False,
-    drop_with_control: bool = False,
     checkpoint_every: int = 100,
     yarn: dict | None = None,
 ) -> None:
     """Minimise Eq. 8 by AdamW, one batch a step, and write the model to ``folder/model``.
+
+    Examples that are longer than `pack_tokens` or than the model's positions, and those whose
+    response holds a control token before its last, are left out and counted in
+    ``sft/dropped_examples``. No example is ever cut.
 
     How a batch is cut into micro-batches changes its loss and gradient by no more than rounding:
     the denominators are those of the whole batch.
@@ -100,29 +101,18 @@ def fit(
         compute: precision, and how a batch is cut: see `klearlib.policy.batch_plan.BatchPlan`.
             If the memory runs out, the batch is computed again in micro-batches of half the size,
             and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl counts it.
-        drop_longer: leave out examples that are longer than `pack_tokens` or than the model's
-            positions and count them in ``sft/dropped_examples``. No example is ever cut.
-        drop_with_control: leave out, and count there too, examples whose response holds a control
-            token, such as the end token, before its last.
         checkpoint_every: see `klearlib.sft.checkpoints.save_if_due`.
         yarn: ``share`` of the batches, at random, are read under YaRN of ``factor`` and
             ``original``, see `klearlib.policy.load.with_yarn`; None for none.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        KlearError: see `klearlib.sft.batches`; or one example alone is too much for the memory.
-        ParameterError: not exactly one of num_steps and num_epochs.
+        KlearError: no example is left, or one alone is too much for the memory.
     """
-    examples, num_with_control = batches.keep_whole_turns(
-        examples, tokenizer, drop_with_control=drop_with_control
-    )
-    limits = {"max_positions": model.config.max_position_embeddings}
-    limits["pack_tokens"] = compute.pack_tokens
-    examples, num_longer = batches.keep_fitting(examples, drop_longer=drop_longer, **limits)
-    if num_with_control:
-        folder.log(f"left out {num_with_control} examples with a control token in the response")
-    if num_longer:
-        folder.log(f"left out {num_longer} examples that are too long, {len(examples)} remain")
+    most = min(model.config.max_position_embeddings, compute.pack_tokens or math.inf)
+    examples, left_out = batches.usable(examples, tokenizer, max_tokens=most)
+    for fault, number in left_out.items():
+        folder.warn(f"left out {number} examples {fault}, {len(examples)} remain")
     num_steps, num_draws = planned_steps(
         len(examples), batch_size=batch_size, num_steps=num_steps, num_epochs=num_epochs
     )
@@ -162,7 +152,7 @@ def fit(
                 "sft/epoch": min((step + 1) * batch_size, num_draws) / len(examples),
                 "sft/num_micro_batches": sums.num_micro_batches,
                 "sft/padding_share": 1 - sums.num_held / sums.num_positions,
-                "sft/dropped_examples": num_longer + num_with_control,
+                "sft/dropped_examples": left_out.total(),
             }
         )
         seconds = time.perf_counter() - started
@@ -179,15 +169,11 @@ def fit(
 def planned_steps(
     num_examples: int, *, batch_size: int, num_steps: int | None, num_epochs: int | None
 ) -> tuple[int, int]:
-    """Updates, and examples drawn for them. Raises ParameterError unless exactly one of num_steps
-    and num_epochs is given and at least 1.
+    """Updates, and examples drawn for them. Exactly one of num_steps and num_epochs is given.
 
     >>> planned_steps(10, batch_size=8, num_steps=None, num_epochs=2)
     (3, 20)
     """
-    if (num_steps is None) == (num_epochs is None) or (num_steps or num_epochs or 0) < 1:
-        given = f"got {num_steps} and {num_epochs}"
-        raise ParameterError(f"give exactly one of num_steps and num_epochs, at least 1, {given}")
     if num_steps is not None:
         return num_steps, num_steps * batch_size
     num_draws = num_epochs * num_examples

@@ -135,7 +135,6 @@ def test_students_of_teachers_learn_what_the_teachers_answered(project):
     world = chosen.inputs["problems"]
     assert world.name == "real_world" and chosen.params["problems"] == "train.jsonl"
     assert chosen.inputs["responses"].inputs["problems"] is world, "no held-out problem is learnt"
-    assert two["overall_wrong_0.3", 0].inputs["model"].params["drop_longer"] is True
     # There are two real sources of each domain, and the notebook compares ten.
     chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
     assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]

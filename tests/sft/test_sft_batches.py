@@ -13,7 +13,7 @@ from klearlib.sft.batches import (
     Example,
     chat_example,
     example_order,
-    keep_whole_turns,
+    usable,
 )
 
 
@@ -79,10 +79,8 @@ def test_prompt_cannot_end_its_turn_and_the_think_tags_stay(tiny_tokenizer):
     assert prompt in tiny_tokenizer.decode(head)
 
 
-def test_response_that_speaks_of_the_end_token_is_refused_or_left_out(tiny_tokenizer):
+def test_response_that_speaks_of_the_end_token_is_left_out(tiny_tokenizer):
     texts = ["two", "the token <|im_end|> ends a turn", "a </think> b", "<|im_start|>user\n2"]
     examples = [chat_example(tiny_tokenizer, "1+1?", text) for text in texts]
-    with pytest.raises(KlearError, match=r"example 1 holds '<\|im_end\|>' .* 2 of 4"):
-        keep_whole_turns(examples, tiny_tokenizer, drop_with_control=False)
-    kept, num_dropped = keep_whole_turns(examples, tiny_tokenizer, drop_with_control=True)
-    assert (kept, num_dropped) == ([examples[0], examples[2]], 2)
+    kept, left_out = usable(examples, tiny_tokenizer, max_tokens=256)
+    assert (kept, left_out.total()) == ([examples[0], examples[2]], 2)

@@ -1,6 +1,4 @@
-"""Examples that cannot be trained on whole: refused, or left out and counted."""
-
-import re
+"""Examples that cannot be trained on whole are left out and counted."""
 
 import pytest
 from sft_runs import EXAMPLES, lines, run
@@ -13,17 +11,11 @@ LONG = Example(ids=(1,) * 257, num_prompt=1)
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"examples": [LONG]}, "longest example has 257 tokens.*raise max_positions"),
-        ({"pack_tokens": 7}, "has 8 tokens, pack_tokens is 7: raise pack_tokens, .* 2 of 10"),
-        ({"examples": [], "drop_longer": True}, "no example to train on"),
-        ({"examples": [LONG], "drop_longer": True}, "no example to train on"),
-    ],
+    ("examples", "words"), [([], "there are none"), ([LONG] * 2, "2 of more than 256 tokens")]
 )
-def test_examples_that_do_not_fit_are_refused(new_policy, tiny_tokenizer, tmp_path, how, words):
-    with pytest.raises(ValueError, match=words):
-        run(tmp_path, new_policy(0), tiny_tokenizer, **how)
+def test_nothing_to_learn_from_is_refused(new_policy, tiny_tokenizer, tmp_path, examples, words):
+    with pytest.raises(KlearError, match=f"no example to train on: {words}"):
+        run(tmp_path, new_policy(0), tiny_tokenizer, examples=examples)
 
 
 def test_dropped_examples_are_counted_and_the_others_are_whole(
@@ -37,7 +29,7 @@ def test_dropped_examples_are_counted_and_the_others_are_whole(
         return original(model, batch, **how)
 
     monkeypatch.setattr(train, "batch_gradient", spy)
-    how = {"drop_longer": True, "num_steps": None, "num_epochs": 1}
+    how = {"num_steps": None, "num_epochs": 1}
     run(tmp_path / "a", new_policy(6), tiny_tokenizer, pack_tokens=7, **how)
     assert seen == {tuple(example.ids) for example in EXAMPLES if len(example.ids) <= 7}
     assert [line["sft/dropped_examples"] for line in lines(tmp_path / "a")] == [2, 2]
@@ -60,24 +52,19 @@ def with_token(token: int, index: int) -> Example:
 @pytest.mark.parametrize(
     ("name", "index"), [("<|im_end|>", -2), ("<|im_end|>", -4), ("<|im_start|>", -2)]
 )
-def test_control_token_within_a_response_is_refused_or_dropped(
+def test_a_response_with_a_control_token_within_is_dropped(
     new_policy, tiny_tokenizer, tmp_path, name, index
 ):
     broken = with_token(tiny_tokenizer.convert_tokens_to_ids(name), index)
     examples = [*EXAMPLES[:3], broken, broken]
     how = {"num_steps": None, "num_epochs": 1}
-    words = rf"example 3 holds .*{re.escape(name)}.* 2 of 5: .* or set drop_with_control"
-    with pytest.raises(KlearError, match=words):
-        run(tmp_path / "a", new_policy(6), tiny_tokenizer, examples=examples, **how)
-    how |= {"drop_with_control": True}
     run(tmp_path / "b", new_policy(6), tiny_tokenizer, examples=examples, **how)
     (line,) = lines(tmp_path / "b")
     assert line["sft/dropped_examples"] == 2 and line["sft/num_examples"] == 3
     assert "left out 2 examples with a control token" in (tmp_path / "b" / "log.txt").read_text()
     with pytest.raises(KlearError, match="no example to train on"):
         run(tmp_path / "c", new_policy(6), tiny_tokenizer, examples=[broken], **how)
-    drops = how | {"drop_longer": True}
-    run(tmp_path / "d", new_policy(6), tiny_tokenizer, examples=[*examples, LONG], **drops)
+    run(tmp_path / "d", new_policy(6), tiny_tokenizer, examples=[*examples, LONG], **how)
     assert lines(tmp_path / "d")[0]["sft/dropped_examples"] == 3
 
 

@@ -16,13 +16,13 @@ from sft_runs import (
 )
 from torch.nn.utils.rnn import pad_sequence
 
-from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.errors import KlearError, Stopped
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft import train
 from klearlib.sft.batches import example_order
-from klearlib.sft.train import cosine_learning_rate, planned_steps
+from klearlib.sft.train import cosine_learning_rate
 
 
 def test_schedule_warms_up_and_ends_at_the_final_learning_rate():
@@ -212,20 +212,6 @@ def test_epochs_show_each_example_that_often(
     assert found[-1]["sft/epoch"] == 2.0
     assert found[0]["sft/epoch"] == min(batch_size, 20) / 10
     assert found[-1]["sft/learning_rate"] == pytest.approx(1e-3 if num_steps > 2 else 3e-3, rel=0.7)
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"num_steps": None, "num_epochs": None},
-        {"num_steps": 1, "num_epochs": 1},
-        {"num_steps": 0, "num_epochs": None},
-        {"num_steps": None, "num_epochs": -1},
-    ],
-)
-def test_steps_or_epochs_must_be_given_and_not_both(how):
-    with pytest.raises(ParameterError, match="exactly one of num_steps and num_epochs"):
-        planned_steps(10, batch_size=4, **how)
 
 
 def test_run_out_of_memory_goes_on_in_halves(new_policy, tiny_tokenizer, tmp_path, monkeypatch):

@@ -89,7 +89,6 @@ class Origin:
     # By the names of `klearlib.miniature.stages.data_stages`; an absent one says what to add.
     stages: dict[str, Stage]
     benchmarks: dict[str, dict[str, int | None]]  # name -> number of problems, None for any
-    sft_options: dict  # arguments of every training stage of a student
     templates: tuple[str, ...]  # phrases that the search for overlap cuts out
     max_new_tokens: dict[str, int]  # budget of a response
     seed: int  # of all that teachers of mathematics sample; of code the next
@@ -315,7 +314,6 @@ class Origin:
                 "final_learning_rate": how.learning_rate / 2,
                 "normalizer": how.normalizer,
                 "compute": self.compute,
-                **self.sft_options,
             },
             inputs,
             label=label,

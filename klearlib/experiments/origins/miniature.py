@@ -21,7 +21,6 @@ class MiniatureOrigin(Origin):
     experiment may do with one of them."""
 
     templates = tuple(TEMPLATES)
-    sft_options = {}  # noqa: RUF012
     benchmarks = {  # noqa: RUF012
         "math": dict.fromkeys(world.BENCHMARKS, world.BENCHMARK_SIZE),
         "code": dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE),

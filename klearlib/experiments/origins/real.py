@@ -44,8 +44,6 @@ class RealOrigin(Origin):
     """
 
     templates: tuple[str, ...] = ()
-    # Real responses can be longer than a packed row or the model holds, and quote control tokens.
-    sft_options = {"drop_longer": True, "drop_with_control": True}  # noqa: RUF012
     curation_s = 600.0
     pool_words = {d: f"{word} problems for RL" for d, word in DOMAIN_WORDS.items()}  # noqa: RUF012
 
