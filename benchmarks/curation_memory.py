@@ -73,7 +73,6 @@ def measure(path: Path, num_rows: int) -> dict:
         stop_more_than=None,
         need_gold=True,
         min_tests=16,
-        merge_responses="source",
     )
     seconds, worked = time.perf_counter() - start, time.process_time() - worked
     card = json.loads((path / "out" / "card.json").read_text())

@@ -48,7 +48,6 @@ def curate(
     stop_more_than: int | None,
     need_gold: bool,
     min_tests: int,
-    merge_responses: str,
 ) -> None:
     """Stage ``curate``: adapters, exact deduplication, overlap with benchmarks, number of tests.
 
@@ -62,7 +61,8 @@ def curate(
     5. tests (``few_tests``): tests, and fewer than `min_tests`; the paper wants 16.
 
     So the first usable row of each kind is kept, and which kinds are kept does not depend on the
-    order of sources or rows.
+    order of sources or rows. Duplicates in its own source give it their responses, but for those
+    that it has already, character by character.
 
     Writes `FILES` (the problems; their responses with the labels of the sources; a `Reject` for
     each other row; a row for each removal by overlap) and card.json: counts for each source and
@@ -79,9 +79,6 @@ def curate(
         ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
         templates: texts that are cut out of items and prompts, besides `overlap.known_templates` of
             the mode.
-        merge_responses: whose duplicates give their responses to the problem that is kept:
-            ``source``, rows of its source; ``all``; ``none``. A response that it has already,
-            character by character, is not taken again.
 
     Raises:
         Stopped: a stop was asked for.
@@ -107,7 +104,7 @@ def curate(
             )
             for name in FILES
         }
-        kept = _Pass(files, index, need_gold, min_tests, merge_responses)
+        kept = _Pass(files, index, need_gold, min_tests)
         for done, reader in enumerate(readers.values()):
             for number, row in enumerate(reader.account()):
                 kept.take(number, row)
@@ -133,10 +130,9 @@ class _Pass:
         index: OverlapIndex,
         need_gold: bool,
         min_tests: int,
-        merge_responses: str,
     ):
         self._files, self._index = files, index
-        self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
+        self._need_gold, self._min_tests = need_gold, min_tests
         self._kept: dict[bytes, tuple[str, str]] = {}  # duplicate digest -> id and source
         self._seen: set[bytes] = set()  # hashes of the responses
         self._fates: Counter[tuple[str, str, str]] = Counter()  # rows by source, stage, reason
@@ -161,8 +157,7 @@ class _Pass:
             detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
         elif key in self._kept:
             first_id, first_source = self._kept[key]
-            if self._merges == "all" or (self._merges == "source" and first_source == source):
-                fate = "num_merged"
+            fate = "num_merged" if first_source == source else fate
             stage, reason, detail = "duplicates", "duplicate", f"of {first_id}"
         elif self._need_gold and not num_tests and problem.answer is None:
             stage, reason, detail = "gold", "no_gold", "neither an answer nor tests"

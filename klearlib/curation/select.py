@@ -60,7 +60,8 @@ def select(
       examples wrong; 0.0: only correct ones;
     - `size`: so many examples, by `coverage.k_center_greedy` from the first one (of the correct and
       of the wrong ones, each by itself, where there is a `wrong_share`), over `embedding`:
-      ``{"kind": "hashed_tfidf", "text": "prompt", "dim": 256, "seed": 0}``; text: a key of `TEXTS`.
+      ``{"text": "prompt", "dim": 256, "seed": 0}``, see `embeddings.hashed_tfidf`; text: a key of
+      `TEXTS`.
 
     Where labels are needed and did not come with the data, the responses are judged, with the
     problems of the file `problems` of ``inputs["problems"]``. A response that the judge could not

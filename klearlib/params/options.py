@@ -159,14 +159,6 @@ class DataOptions:
         "n-grams that more items hold remove nothing", None, NOT_STATED
     )
     min_tests: int = count("tests that a code problem must have", 16, 16, minimum=0)
-    merge_responses: str = choice(
-        "whose duplicates give their responses",
-        "none",
-        "source",
-        "all",
-        default="source",
-        paper=NOT_STATED,
-    )
     temperature: float = rate("of teachers and reference", 1.0, NOT_STATED, **_COLDEST)
     top_p: float = rate("of teachers and reference", 1.0, NOT_STATED, maximum=1.0)
     embedding_text: str = choice(

@@ -24,7 +24,6 @@ HOW = {
     "stop_more_than": None,
     "need_gold": True,
     "min_tests": 16,
-    "merge_responses": "source",
 }
 OUTPUTS = [*FILES, "card.json"]
 
@@ -203,29 +202,18 @@ THOUGHTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "merge, expected, second",
-    [
-        ("source", [4, 6, 4], (0, 0, 1)),
-        ("all", [4, 6, 4, 4], (0, 1, 0)),
-        ("none", [4, 6], (0, 0, 1)),
-    ],
-)
-def test_rows_of_one_problem_give_it_their_responses(thoughts, merge, expected, second):
+def test_rows_of_one_problem_and_source_give_it_their_responses(thoughts):
     write_lines(thoughts / "third.jsonl", [thought("What is 5?", "<think></think>5")])
-    out = run(thoughts, "out", THOUGHTS, merge_responses=merge, need_gold=False)
+    out = run(thoughts, "out", THOUGHTS, need_gold=False)
     problems = {p.id: p.prompt for p in iter_problems(out / "problems.jsonl")}
     samples = list(read_samples(out / "responses.parquet"))
-    assert [int(s.response[-1]) for s in samples] == expected
+    assert [int(s.response[-1]) for s in samples] == [4, 6, 4]
     assert all(s.problem_id in problems and s.is_correct is None for s in samples)
     assert {s.teacher for s in samples} == {"QwQ-32B"}
-    card = card_of(out)
-    rows = card["responses"]["second"]
-    assert (rows["num_kept"], rows["num_merged"], rows["num_rejected"]) == second
-    first = card["responses"]["first"]
+    first, second = (card_of(out)["responses"][name] for name in ("first", "second"))
+    assert (second["num_kept"], second["num_merged"], second["num_rejected"]) == (0, 0, 1)
     assert first["num_given"] == 5 and first["num_kept"] == 2
-    if merge == "source":
-        assert (first["num_merged"], first["num_repeated"], first["num_rejected"]) == (1, 1, 1)
+    assert (first["num_merged"], first["num_repeated"], first["num_rejected"]) == (1, 1, 1)
 
 
 def test_problems_without_gold_are_kept_for_sft_and_rejected_for_rl(thoughts):

@@ -26,7 +26,7 @@ HOW = {
     "test_timeout_s": 2.0,
     "test_memory_mb": 256,
 }
-TFIDF = {"kind": "hashed_tfidf", "text": "prompt", "dim": 64, "seed": 0}
+TFIDF = {"text": "prompt", "dim": 64, "seed": 0}
 SQUARE = Problem(
     "c", "Print the square.", tests=tuple(TestCase(str(n * n), stdin=str(n)) for n in range(3))
 )

@@ -277,7 +277,7 @@ def test_what_prompts_show_and_how_functions_are_named():
             [*messages("x"), *messages("", "assistant")])),
         ("klear_code", {"reward_model": "4"}, "no_tests"),
         ("klear_code", truth({"functional": ["assert f(1)", "assert g(1)"]}), "no_entry_point"),
-        ("klear_code", truth({"functional": ["assert f(1)", "assert f(Node(1))"]}), "undefined_names"),
+        ("klear_code", truth({"functional": ["assert f(1)", "f(Node(1))"]}), "undefined_names"),
         ("humaneval", {"test": "def check("}, "bad_python"),
         ("humaneval", {"test": "x = 1"}, "undefined_names"),
         ("humaneval", {"test": None}, "undefined_names"),

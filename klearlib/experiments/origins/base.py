@@ -137,7 +137,6 @@ class Origin:
                 "stop_more_than": stop_more_than or options.stop_more_than,
                 "need_gold": False,
                 "min_tests": options.min_tests if domain == "code" else 0,
-                "merge_responses": options.merge_responses,
             },
             self.curation_inputs(domain, pool_only=pool_only),
             label=f"{what}, curated{words and f' ({words})'}",
@@ -246,7 +245,6 @@ class Origin:
         """`klearlib.curation.select` with the `filters` that do not stand here."""
         options = self.options
         embedding = {
-            "kind": "hashed_tfidf",
             "text": options.embedding_text,
             "dim": options.embedding_dim,
             "seed": options.embedding_seed,
