@@ -24,13 +24,12 @@ from common import arguments_of, keep
 
 from klearlib.curation import curate as stage
 from klearlib.curation.curate import curate
-from klearlib.data.declaration import Found
 from klearlib.data.files import Table
 from klearlib.data.problems import write_problems
 from klearlib.data.reader import SourceReader
 from klearlib.data.rows import Row
 from klearlib.data.sources import source_named
-from klearlib.records import LabelledResponse, Problem
+from klearlib.records import LabelledResponse, Problem, SourceRow
 from klearlib.run.folder import RunFolder
 
 NUM_WORDS, PROMPT_WORDS, RESPONSE_WORDS, NUM_ITEMS = 20_000, 80, 400, 1_000
@@ -107,11 +106,11 @@ def rows(num_rows: int, words: list[str], items: list[str]) -> Iterator[dict]:
         yield {"id": number, "problem": prompt, "answer": "1", "response": response}
 
 
-def read(row: Row) -> Found:
+def read(row: Row) -> SourceRow:
     """An adapter that does what the real ones do at least."""
     row.own_id("id")
     problem = Problem(row.id, row.question("problem"), row.answer("answer"))
-    return Found(problem, (LabelledResponse(row.text("response")),))
+    return SourceRow(problem, (LabelledResponse(row.text("response")),))
 
 
 def sentence(draw: random.Random, words: list[str], count: int) -> str:

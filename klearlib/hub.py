@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from klearlib.errors import MissingAsset, one_line
@@ -16,7 +15,9 @@ HUB_TIMEOUT_S = 10.0
 
 def hub_folder(kind: str, name: str) -> Path:
     """Where the hub's cache keeps a "model" or a "dataset", whether it is there or not."""
-    return _cache() / f"{kind}s--{name.replace('/', '--')}"
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"{kind}s--{name.replace('/', '--')}"
 
 
 def fetch_command(kind: str, name: str) -> str:
@@ -90,19 +91,6 @@ def has_weights(folder: Path) -> bool:
 
 def _has_bytes(file: Path) -> bool:
     return file.is_file() and file.stat().st_size > 0
-
-
-def _cache() -> Path:
-    """The folder of `huggingface_hub.constants.HF_HUB_CACHE`, as the environment says now: that
-    module reads it once, at its import."""
-    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = _expanded(os.environ.get("HF_HOME", f"{home}/huggingface"))
-    old = os.environ.get("HUGGINGFACE_HUB_CACHE", f"{home}/hub")
-    return Path(_expanded(os.environ.get("HF_HUB_CACHE", old)))
-
-
-def _expanded(path: str) -> str:
-    return os.path.expandvars(os.path.expanduser(path))
 
 
 def _has_files(folder: Path) -> bool:

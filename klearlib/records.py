@@ -181,11 +181,13 @@ class SourceRow:
     """One usable row of a data set: a problem, the responses that came with it, its licence.
 
     `problem.source` names the data set. `problem.id` is unique in it where the data set has ids of
-    its own; else it is a hash of what is asked, and rows that ask the same have the same.
+    its own; else it is a hash of what is asked, and rows that ask the same have the same. `dropped`
+    has the reason of each response that cannot be used, a word of `klearlib.data.rows.REASONS`.
     """
 
     problem: Problem
     responses: tuple[LabelledResponse, ...] = ()
+    dropped: tuple[str, ...] = ()
     licence: str = ""
 
 

@@ -20,11 +20,11 @@ from klearlib.data.code_tests import (
     paired_tests,
     pytest_tests,
 )
-from klearlib.data.declaration import Found, data_set
+from klearlib.data.declaration import data_set
 from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked, whole_number
 from klearlib.data.windows import in_window
 from klearlib.errors import KlearError
-from klearlib.records import Problem, TestCase
+from klearlib.records import Problem, SourceRow, TestCase
 
 STDIN_REQUEST = (
     "Write a Python program that reads the input from stdin and prints the answer to stdout."
@@ -57,12 +57,12 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
     config="ALL",
     optional="difficulty",
 )
-def taco(row: Row) -> Found:
+def taco(row: Row) -> SourceRow:
     """As APPS."""
     question, starter = row.asked("question"), row.text("starter_code")
     cases = row.cases(question, row.value("input_output"), "input_output", starter)
     levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
-    return Found(_paired(row, cases, levels))
+    return SourceRow(_paired(row, cases, levels))
 
 
 @data_set(
@@ -74,12 +74,12 @@ def taco(row: Row) -> Found:
     optional="difficulty",
     has_ids=True,
 )
-def apps(row: Row) -> Found:
+def apps(row: Row) -> SourceRow:
     """``input_output``: see `paired_tests` for lists of lines, wrapped outputs and integer keys."""
     row.own_id("problem_id")
     cases = json_or_none(row.value("input_output"), "input_output")
     levels = ("introductory", "interview", "competition")
-    return Found(_paired(row, cases, levels))
+    return SourceRow(_paired(row, cases, levels))
 
 
 def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
@@ -106,7 +106,7 @@ def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
     optional="contest_start",
     has_ids=True,
 )
-def codeforces(row: Row) -> Found:
+def codeforces(row: Row) -> SourceRow:
     """The statement in its parts, ``official_tests`` and ``examples``, of problems that a
     comparison of outputs can judge.
 
@@ -149,13 +149,13 @@ def codeforces(row: Row) -> Found:
         difficulty=whole_number(row.value("rating")),
         date=datetime.fromtimestamp(start, UTC).date().isoformat() if start else "",
     )
-    return Found(problem)
+    return SourceRow(problem)
 
 
 @data_set(
     "Skywork/Skywork-OR1-RL-Data", "code", "unknown", "prompt reward_model extra_info", split="code"
 )
-def skywork_or1_code(row: Row) -> Found:
+def skywork_or1_code(row: Row) -> SourceRow:
     """A whole prompt, and ``reward_model.ground_truth``, JSON of ``{"inputs", "outputs",
     "fn_name"?}``, of ``{"assert_case": [...]}``, or of LeetCode's ``{"import_prefix", "test_code",
     "entry_point"}``, whose ``test_code`` is a function ``check``: one test here, and the released
@@ -167,7 +167,7 @@ def skywork_or1_code(row: Row) -> Found:
     tests, entry_point = _skywork_tests(cases)
     difficulty = skywork_difficulty(row)
     problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point, difficulty=difficulty)
-    return Found(problem)
+    return SourceRow(problem)
 
 
 def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
@@ -198,7 +198,7 @@ def skywork_difficulty(row: Row) -> int:
     "problem tests",
     optional="starter_code metadata",
 )
-def deepcoder(row: Row) -> Found:
+def deepcoder(row: Row) -> SourceRow:
     """``tests`` is JSON of a mapping (taco) or a list of tests (codeforces, lcbv5,
     primeintellect)."""
     question, starter = row.asked("problem"), row.text("starter_code", optional=True)
@@ -211,7 +211,7 @@ def deepcoder(row: Row) -> Found:
     else:
         tests, entry_point = listed_tests(cases, "tests", func_name=name)
     prompt = prompt_of(question, starter=starter, function=entry_point)
-    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+    return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
@@ -222,7 +222,7 @@ def deepcoder(row: Row) -> Found:
     hub_file="train_code_rllm_clean.json",
     has_ids=True,
 )
-def klear_code(row: Row) -> Found:
+def klear_code(row: Row) -> SourceRow:
     """A whole prompt, and ``reward_model.ground_truth``, JSON text with one of
 
     - ``functional``: assert statements, one text or a list of texts (one test each);
@@ -249,7 +249,7 @@ def klear_code(row: Row) -> Found:
         raise UnusableRow("needs_files", f"the tests are in files: {cases.get('inputs_file')}")
     else:
         tests, entry_point = paired_tests(cases, "ground_truth")
-    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+    return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
@@ -260,7 +260,7 @@ def klear_code(row: Row) -> Found:
     split="test",
     has_ids=True,
 )
-def humaneval(row: Row) -> Found:
+def humaneval(row: Row) -> SourceRow:
     """The one test is the prompt, the test and a call of ``check``. The prompt comes along because
     some tests use the functions that it defines before the one to write (``poly`` of HumanEval/32):
     so they are the test's own and not what the program made of them. HumanEval's own harness runs
@@ -272,7 +272,7 @@ def humaneval(row: Row) -> Found:
     statements = [f"{test.strip()}\n\n\ncheck(candidate)"]
     tests, entry_point = assert_tests(statements, "test", setup=setup, entry_point=name)
     prompt = f"{_COMPLETE_STUB}\n{stub}\n```"
-    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+    return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
@@ -286,7 +286,7 @@ def humaneval(row: Row) -> Found:
     optional="difficulty",
     has_ids=True,
 )
-def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
+def livecodebench(row: Row, window: tuple[str, str] | None = None) -> SourceRow:
     """The public tests, then the private ones: JSON text of a list of ``{"input", "output",
     "testtype"}``, or base64(zlib(pickle(text))) of it (`rows.unpacked`).
 
@@ -324,7 +324,7 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
         difficulty=level_of(row, ("easy", "medium", "hard")),
         preset="lcb",
     )
-    return Found(problem)
+    return SourceRow(problem)
 
 
 def prompt_of(question: str, *, starter: str, function: str | None) -> str:

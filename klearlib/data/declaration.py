@@ -3,7 +3,7 @@
 @data_set("nvidia/AceReason-Math", domain="math", licence="cc-by-4.0", columns="problem answer")
 def acereason_math(row):
     question = row.asked("problem")
-    return Found(Problem(row.id, question, row.answer("answer")))
+    return SourceRow(Problem(row.id, question, row.answer("answer")))
 """
 
 from __future__ import annotations
@@ -12,18 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.records import LabelledResponse, Problem
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a row gave: its problem, its usable responses, and the reason of each other one.
-    `licence` is the row's own, "" where the data set's holds."""
-
-    problem: Problem
-    responses: tuple[LabelledResponse, ...] = ()
-    dropped: tuple[str, ...] = ()
-    licence: str = ""
+from klearlib.records import SourceRow
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ class Source:
     domain: str
     licence: str
     columns: tuple[str, ...]
-    read: Callable[..., Found]
+    read: Callable[..., SourceRow]
     optional: tuple[str, ...] = ()
     config: str | None = None
     split: str = "train"
@@ -68,11 +57,12 @@ class Source:
 
 def data_set(
     hub_id: str, domain: str, licence: str, columns: str, *, optional: str = "", **declared: object
-) -> Callable[[Callable[..., Found]], Source]:
-    """Declare a function of a `Row` as the `Source` of its name; columns are words of a text."""
+) -> Callable[..., Source]:
+    """Declare a function of a `Row` as the `Source` of its name, or of another one; columns are
+    words of a text."""
 
-    def declare(read: Callable[..., Found]) -> Source:
-        needed, more = tuple(columns.split()), tuple(optional.split())
-        return Source(read.__name__, hub_id, domain, licence, needed, read, more, **declared)
+    def declare(read: Callable[..., SourceRow], name: str = "") -> Source:
+        name, needed, more = name or read.__name__, tuple(columns.split()), tuple(optional.split())
+        return Source(name, hub_id, domain, licence, needed, read, more, **declared)
 
     return declare

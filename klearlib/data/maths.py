@@ -6,40 +6,40 @@ import re
 from collections.abc import Mapping
 
 from klearlib.data.code import skywork_difficulty
-from klearlib.data.declaration import Found, data_set
+from klearlib.data.declaration import data_set
 from klearlib.data.reasoning import boxed_answer, only_response, thought_fault
 from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
-from klearlib.records import LabelledResponse, Problem
+from klearlib.records import LabelledResponse, Problem, SourceRow
 
 _TRUTH = "reward_model.ground_truth"
 
 
 @data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
-def acereason_math(row: Row) -> Found:
+def acereason_math(row: Row) -> SourceRow:
     """Problem and answer."""
     question = row.asked("problem")
-    return Found(Problem(row.id, question, row.answer("answer")))
+    return SourceRow(Problem(row.id, question, row.answer("answer")))
 
 
 @data_set(
     "agentica-org/DeepScaleR-Preview-Dataset", "math", "mit", "problem answer", optional="solution"
 )
-def deepscaler(row: Row) -> Found:
+def deepscaler(row: Row) -> SourceRow:
     """Problem and answer; solutions, which nobody judged, are often empty."""
     question = row.asked("problem")
     problem = Problem(row.id, question, row.answer("answer"))
     solution = row.text("solution", optional=True)
     if not solution.strip():
-        return Found(problem)
+        return SourceRow(problem)
     if fault := thought_fault(solution, must_think=False):
-        return Found(problem, dropped=(fault,))
-    return Found(problem, (LabelledResponse(solution),))
+        return SourceRow(problem, dropped=(fault,))
+    return SourceRow(problem, (LabelledResponse(solution),))
 
 
 @data_set(
     "Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model extra_info", split="math"
 )
-def skywork_or1_math(row: Row) -> Found:
+def skywork_or1_math(row: Row) -> SourceRow:
     """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
@@ -50,7 +50,7 @@ def skywork_or1_math(row: Row) -> Found:
     if not texts:
         raise UnusableRow("no_answer", f"{_TRUTH} is an empty list")
     answer = texts[0] if len(texts) == 1 else texts
-    return Found(Problem(row.id, prompt, answer, difficulty=skywork_difficulty(row)))
+    return SourceRow(Problem(row.id, prompt, answer, difficulty=skywork_difficulty(row)))
 
 
 @data_set(
@@ -60,15 +60,15 @@ def skywork_or1_math(row: Row) -> Found:
     "prompt reward_model",
     hub_file="train_math_30K.json",
 )
-def klear_math(row: Row) -> Found:
+def klear_math(row: Row) -> SourceRow:
     """A prompt of messages and ``reward_model.ground_truth``."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
-    return Found(Problem(row.id, prompt, gold_text(row.truth(), _TRUTH)))
+    return SourceRow(Problem(row.id, prompt, gold_text(row.truth(), _TRUTH)))
 
 
 @data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
-def gsm8k(row: Row) -> Found:
+def gsm8k(row: Row) -> SourceRow:
     """The answer stands behind the last ``####`` of ``answer``, whose whole text, by people, is the
     response; a dollar sign and the thousands' commas of 45 answers go."""
     question, solution = row.asked("question"), row.text("answer")
@@ -79,11 +79,11 @@ def gsm8k(row: Row) -> Found:
     if not re.fullmatch(r"-?[0-9]*\.?[0-9]+", answer):
         raise UnusableRow("unknown_format", f"behind #### stands no number: {answer!r}")
     responses = only_response(solution, is_correct=True, labelled_by="people")
-    return Found(Problem(row.id, question, answer), responses)
+    return SourceRow(Problem(row.id, question, answer), responses)
 
 
 @data_set("rows", "math", "unknown", "problem|question|prompt answer")
-def rows(row: Row) -> Found:
+def rows(row: Row) -> SourceRow:
     r"""Problems of one's own: a question and its answer, which may stand in a box or, as GSM8K's,
     behind the last ``####`` of a solution."""
     names = ("problem", "question", "prompt")
@@ -97,7 +97,7 @@ def rows(row: Row) -> Found:
             answer = answer.replace(",", "")
     if not answer:
         raise UnusableRow("no_answer", "answer has nothing behind ####")
-    return Found(Problem(row.id, question, answer))
+    return SourceRow(Problem(row.id, question, answer))
 
 
 _THOUSANDS = re.compile(r"[-$]*\d{1,3}(,\d{3})+(\.\d+)?")
@@ -107,7 +107,7 @@ _CONTEST = "problem|question|messages answer|solution|meta"
 _CONTEST_IDS = {"optional": "id problem_idx", "has_ids": True}
 
 
-def _contest(row: Row) -> Found:
+def _contest(row: Row) -> SourceRow:
     r"""A problem of AIME or HMMT, in the columns of any of its copies.
 
     The copies on the hub have problem (or question) and answer; the released evaluation files
@@ -134,22 +134,15 @@ def _contest(row: Row) -> Found:
         answer = boxed_answer(answer)
     elif column == "solution" and len(answer.split()) > 1:
         raise UnusableRow("no_answer", "solution is a text and has no answer in a box")
-    return Found(Problem(row.id, question, str(int(answer)) if answer.isdecimal() else answer))
+    return SourceRow(Problem(row.id, question, str(int(answer)) if answer.isdecimal() else answer))
 
 
-@data_set("HuggingFaceH4/aime_2024", "math", "unknown", _CONTEST, **_CONTEST_IDS)
-def aime_2024(row: Row) -> Found:
-    """See `_contest`."""
-    return _contest(row)
-
-
-@data_set("yentinglin/aime_2025", "math", "unknown", _CONTEST, config="default", **_CONTEST_IDS)
-def aime_2025(row: Row) -> Found:
-    """See `_contest`."""
-    return _contest(row)
-
-
-@data_set("MathArena/hmmt_feb_2025", "math", "cc-by-nc-sa-4.0", _CONTEST, **_CONTEST_IDS)
-def hmmt_feb_2025(row: Row) -> Found:
-    """See `_contest`; 16 of the 30 answers are no whole numbers."""
-    return _contest(row)
+aime_2024 = data_set("HuggingFaceH4/aime_2024", "math", "unknown", _CONTEST, **_CONTEST_IDS)(
+    _contest, "aime_2024"
+)
+aime_2025 = data_set(
+    "yentinglin/aime_2025", "math", "unknown", _CONTEST, config="default", **_CONTEST_IDS
+)(_contest, "aime_2025")
+hmmt_feb_2025 = data_set(
+    "MathArena/hmmt_feb_2025", "math", "cc-by-nc-sa-4.0", _CONTEST, **_CONTEST_IDS
+)(_contest, "hmmt_feb_2025")

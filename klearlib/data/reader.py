@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from klearlib.data.declaration import Found, Source
+from klearlib.data.declaration import Source
 from klearlib.data.files import Table
 from klearlib.data.rows import Row, UnusableRow, is_sentence
 from klearlib.errors import KlearError
@@ -42,7 +42,7 @@ class SourceReader:
         self,
         source: Source,
         tables: list[Table],
-        read: Callable[[Row], Found],
+        read: Callable[[Row], SourceRow],
         *,
         limit: int | None,
         alias: str | None,
@@ -126,7 +126,7 @@ class SourceReader:
             if first != number:
                 raise UnusableRow("duplicate_id", f"has the id of row {first}", problem.id)
         self.num_dropped.update(found.dropped)
-        return SourceRow(problem, found.responses, found.licence or self.source.licence)
+        return replace(found, problem=problem, licence=found.licence or self.source.licence)
 
 
 def _short(text: str) -> str:
@@ -134,7 +134,7 @@ def _short(text: str) -> str:
     return " ".join(text.split()).encode(errors="backslashreplace").decode()[:300]
 
 
-def _check(found: Found) -> None:
+def _check(found: SourceRow) -> None:
     """Refuse an answer that is a sentence, and what no table can hold: it would end the run that
     writes it, hours later."""
     problem = found.problem

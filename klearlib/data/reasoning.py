@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from klearlib.data.declaration import Found, data_set
+from klearlib.data.declaration import data_set
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
 from klearlib.data.rows import Row, UnusableRow, message_texts, whole_number
-from klearlib.records import LabelledResponse, Problem
+from klearlib.records import LabelledResponse, Problem, SourceRow
 
 R1, QWQ = "DeepSeek-R1", "QwQ-32B"
 
@@ -55,7 +55,7 @@ def only_response(
     optional="problem_type",
     has_ids=True,
 )
-def openr1_math(row: Row) -> Found:
+def openr1_math(row: Row) -> SourceRow:
     """A problem with 2 to 4 responses of DeepSeek-R1 and a label for each.
 
     A response is correct where math-verify says so, or else where Llama does: the authors asked
@@ -90,7 +90,7 @@ def openr1_math(row: Row) -> Found:
         raise UnusableRow(dropped[0], f"none of {len(texts)} responses ended")
     answer, family = row.answer("answer"), row.text("problem_type", optional=True)
     problem = Problem(row.id, question, answer, family=family)
-    return Found(problem, tuple(responses), tuple(dropped))
+    return SourceRow(problem, tuple(responses), tuple(dropped))
 
 
 def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
@@ -104,7 +104,7 @@ def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
 @data_set(
     "open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "difficulty domain conversations"
 )
-def openthoughts3(row: Row) -> Found:
+def openthoughts3(row: Row) -> SourceRow:
     """``conversations`` of a human and QwQ-32B. `Problem.family` is ``domain``."""
     pairs = message_texts(row.value("conversations"), role="from", text="value")
     roles = [role for role, _ in pairs]
@@ -119,24 +119,24 @@ def openthoughts3(row: Row) -> Found:
         raise UnusableRow("no_problem", "the human says nothing")
     difficulty = whole_number(row.value("difficulty"))
     problem = Problem(row.id, question, difficulty=difficulty, family=row.text("domain"))
-    return Found(problem, only_response(response, teacher=QWQ))
+    return SourceRow(problem, only_response(response, teacher=QWQ))
 
 
 @data_set("nvidia/AceReason-1.1-SFT", "both", "cc-by-4.0", "category input output")
-def acereason_sft(row: Row) -> Found:
+def acereason_sft(row: Row) -> SourceRow:
     """``input`` and ``output`` of DeepSeek-R1; `Problem.family` is ``category``."""
     question, response = row.asked("input"), row.text("output")
     problem = Problem(row.id, question, family=row.text("category"))
-    return Found(problem, only_response(response, teacher=R1))
+    return SourceRow(problem, only_response(response, teacher=R1))
 
 
 @data_set("AI-MO/NuminaMath-CoT", "math", "apache-2.0", "source problem solution")
-def numinamath_cot(row: Row) -> Found:
+def numinamath_cot(row: Row) -> SourceRow:
     r"""The answer is the last ``\boxed{}`` of the solution, which is the response, judged by no
     one."""
     question, solution = row.asked("problem"), row.text("solution")
     problem = Problem(row.id, question, boxed_answer(solution), family=row.text("source"))
-    return Found(problem, only_response(solution))
+    return SourceRow(problem, only_response(solution))
 
 
 @data_set(
@@ -145,7 +145,7 @@ def numinamath_cot(row: Row) -> Found:
     "apache-2.0",
     "problem solution answer problem_type question_type problem_is_valid solution_is_valid",
 )
-def numinamath_1_5(row: Row) -> Found:
+def numinamath_1_5(row: Row) -> SourceRow:
     """Problem, solution, answer, and the authors' own word on both."""
     question, solution = row.asked("problem"), row.text("solution")
     for what in ("problem", "solution"):
@@ -159,7 +159,9 @@ def numinamath_1_5(row: Row) -> Found:
         reason = "proof" if answer.lower() == "proof" else "no_answer"
         raise UnusableRow(reason, f"answer is {answer!r}")
     problem = Problem(row.id, question, answer, family=row.text("problem_type"))
-    return Found(problem, only_response(solution, is_correct=True, labelled_by="solution_is_valid"))
+    return SourceRow(
+        problem, only_response(solution, is_correct=True, labelled_by="solution_is_valid")
+    )
 
 
 @data_set(
@@ -170,7 +172,7 @@ def numinamath_1_5(row: Row) -> Found:
     config="split_0",
     split="split_0",
 )
-def opencodereasoning(row: Row) -> Found:
+def opencodereasoning(row: Row) -> SourceRow:
     """``input`` and ``output`` of DeepSeek-R1; the licence is the row's. Rows of config ``split_1``
     have "-" as input: their questions are rows of TACO and APPS, which are not looked up."""
     question = row.text("input").strip()
@@ -179,4 +181,4 @@ def opencodereasoning(row: Row) -> Found:
         raise UnusableRow("no_problem", f"input is {question!r}")
     problem = Problem(row.id, question, family=row.text("source"))
     responses = only_response(row.text("output"), teacher=R1)
-    return Found(problem, responses, licence=row.text("license"))
+    return SourceRow(problem, responses, licence=row.text("license"))

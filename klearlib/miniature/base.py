@@ -11,7 +11,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.data.lines import read_lines
-from klearlib.errors import ParameterError
 from klearlib.policy.compute import Compute
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example
@@ -107,16 +106,8 @@ def pretrain(
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
     """A tokenizer that can write any text: its alphabet is all 256 bytes, digits stay single.
 
-    Args:
-        vocab_size: at least 261: 256 bytes and 5 special tokens.
-
-    Raises:
-        ParameterError: `vocab_size` is too small.
+    vocab_size: at least 261: 256 bytes and 5 special tokens.
     """
-    if vocab_size < 261:
-        raise ParameterError(
-            f"vocab_size must be at least 261 (256 bytes, 5 special tokens), got {vocab_size}"
-        )
     control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     # The think tags are ordinary tokens, as in Qwen3: decoding keeps them for the verifier.
     tags = [AddedToken(tag, special=False, normalized=False) for tag in ("<think>", "</think>")]

@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from klearlib.errors import KlearError
 from klearlib.miniature.problems import Slips
 from klearlib.miniature.writers import Writer
 from klearlib.records import TestCase
@@ -97,11 +96,10 @@ def curate_sources(domain: str, *, with_pool: bool) -> list[dict]:
     >>> curate_sources("code", with_pool=True)[-1]
     {'name': 'klear_code', 'alias': 'code_pool', 'location': 'code_pool.jsonl', 'input': 'sources'}
     """
-    plans = [p for p in SOURCES if p.domain == domain and (p.rank or with_pool)]
-    if not plans:
-        raise KlearError(f"domain must be math or code, got {domain!r}")
     return [
-        {"name": p.dataset, "alias": p.name, "location": p.file, "input": "sources"} for p in plans
+        {"name": plan.dataset, "alias": plan.name, "location": plan.file, "input": "sources"}
+        for plan in SOURCES
+        if plan.domain == domain and (plan.rank or with_pool)
     ]
 
 

@@ -76,16 +76,15 @@ def collect_benchmarks(
     Args:
         inputs: benchmark -> the stage of `link_data` that holds it.
         benchmarks: alias or full name -> the number of problems that there must be, None for any.
-        places: where each is in its input; one without a place comes from the hub.
+        places: where each is in its input.
         sources: of those that are not the paper's, `source` and options of `open_benchmark`, whose
             errors are raised too.
     """
     card = {}
     for number, (name, size) in enumerate(benchmarks.items()):
         folder.progress(number, len(benchmarks), name)
-        location = inputs[name] / places[name] if name in places else None
         how = (sources or {}).get(name, {})
-        opened = open_benchmark(name, location, expected_size=size, **how)
+        opened = open_benchmark(name, inputs[name] / places[name], expected_size=size, **how)
         write_problems(opened.problems, folder.path / f"{name}.jsonl")
         card[name] = {"num_problems": len(opened.problems), "summary": opened.summary}
     write_json(folder.path / "card.json", card)

@@ -202,7 +202,7 @@ def near_held_out(
     contains a single integer t, the number of test cases" stands in most of Codeforces. So, unlike
     in the search for benchmarks, an n-gram that several of them hold removes nothing.
 
-    ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+    ngram_words, ngram_mode: as of `klearlib.curation.curate`.
     """
     index = OverlapIndex(
         {"validation": [(problem.id, problem.prompt) for problem in problems]},

@@ -88,7 +88,7 @@ def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_p
     def never(path, **how):
         raise AssertionError(path)
 
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.snapshot_download", nothing)
     monkeypatch.setattr(load.AutoConfig, "from_pretrained", never)
     for name in ("./none", "/none", "models/a/none", "org/none", "none"):
@@ -241,7 +241,6 @@ def test_a_model_of_the_hubs_cache(tiny_policy, tiny_tokenizer, tmp_path, monkey
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(commit)
     save_policy(tiny_policy, tiny_tokenizer, folder / "snapshots" / commit)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert_same_logits(load_policy("org/tiny", device="cpu")[0], tiny_policy)

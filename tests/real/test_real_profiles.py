@@ -40,7 +40,7 @@ def project(tmp_path, monkeypatch):
     for name in ("params", "notebooks"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path
 
 

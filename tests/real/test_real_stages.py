@@ -71,7 +71,7 @@ def test_a_model_of_another_shape_or_without_template_is_refused(tmp_path):
 
 
 def test_a_snapshot_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     at = tmp_path / "hub" / "models--Org--Tiny"
     write_model(at / "snapshots" / "abc")
     (at / "refs").mkdir()
@@ -97,7 +97,7 @@ def test_what_keeps_a_model_away_is_one_line(tmp_path, monkeypatch, error, words
         kind = getattr(errors, error, ConnectionError)
         raise kind.__new__(kind, "first line\nsecond")
 
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(MissingAsset, match=words) as caught:
         linked(tmp_path / "run", "Org/Tiny")

@@ -133,7 +133,7 @@ def test_stages_that_share_a_card_share_its_memory(lines):
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])
 def test_only_what_the_stages_read_is_asked_for(profile, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
     def asked(notebook: str) -> set[str]:
         params = check(notebook, load_profile(profile, notebook))
