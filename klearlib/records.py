@@ -234,6 +234,11 @@ class Response:
     text: str
     truncated: bool
 
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens, the end token included."""
+        return len(self.token_ids)
+
 
 @dataclass(frozen=True)
 class Group:

@@ -76,10 +76,9 @@ def evaluate_all(
     return [
         evaluation_record(
             asked.problems,
+            each,
             [next(verdicts) for _ in asked.problems],
             benchmark=asked.benchmark,
-            truncated=[[r.truncated for r in group] for group in each],
-            num_tokens=[[len(r.token_ids) for r in group] for group in each],
             sampling=asked.settings.record()
             | engine.setting
             | {"num_responses": asked.num_responses},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from klearlib.data.benchmarks import SIZES
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.evaluate.benchmark_files import open_benchmark
-from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record, save_record
+from klearlib.evaluate.record_files import evaluation_record, save_record
 from klearlib.records import EvalRecord, Problem
 from klearlib.run.files import sha256_file
 from klearlib.verify.groups import is_code, judge_responses
@@ -162,13 +162,9 @@ def judge_all(
     )
     return evaluation_record(
         problems,
+        responses,
         verdicts,
         benchmark=benchmark,
-        truncated=[[bool(r.truncated) for r in group] for group in responses],
-        num_tokens=[
-            [UNKNOWN_TOKENS if r.num_tokens is None else r.num_tokens for r in group]
-            for group in responses
-        ],
         sampling={
             **sampling,
             "num_responses": len(responses[0]),

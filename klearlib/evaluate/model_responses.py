@@ -116,7 +116,7 @@ def _row(response: Response) -> str:
         "problem_id": response.problem_id,
         "response": response.text,
         "truncated": response.truncated,
-        "num_tokens": len(response.token_ids),
+        "num_tokens": response.num_tokens,
         "prompt": response.prompt,
     }
     return json.dumps(row, ensure_ascii=False) + "\n"

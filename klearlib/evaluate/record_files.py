@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from klearlib.errors import DamagedEntry
-from klearlib.records import EvalRecord, Problem, Verdict
+from klearlib.records import EvalRecord, Problem, Response, Verdict
 from klearlib.run.files import write_bytes
 
 UNKNOWN_TOKENS = -1
@@ -23,23 +23,27 @@ _ARRAYS = ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found")
 
 def evaluation_record(
     problems: Sequence[Problem],
+    responses: Sequence[Sequence[Response]],
     verdicts: Sequence[Sequence[Verdict]],
     *,
     benchmark: str,
-    truncated: Sequence[Sequence[bool]],
-    num_tokens: Sequence[Sequence[int]],
     sampling: dict,
 ) -> EvalRecord:
-    """The record of n verdicts on each of P problems.
+    """The record of n responses to each of P problems, and of the verdicts on them, both [P, n].
 
-    verdicts, truncated, num_tokens: [P, n]. sampling: how the responses were drawn, all of it.
+    Of responses from a file, `truncated` and `num_tokens` may be None, which is not known.
+    sampling: how the responses were drawn, all of it.
     """
+    lengths = [[r.num_tokens for r in group] for group in responses]
     return EvalRecord(
         benchmark=benchmark,
         problem_ids=tuple(problem.id for problem in problems),
         correct=np.array([[v.correct for v in group] for group in verdicts], dtype=bool),
-        truncated=np.array(truncated, dtype=bool),
-        num_tokens=np.array(num_tokens, dtype=np.int64),
+        truncated=np.array([[bool(r.truncated) for r in group] for group in responses], dtype=bool),
+        num_tokens=np.array(
+            [[UNKNOWN_TOKENS if n is None else n for n in group] for group in lengths],
+            dtype=np.int64,
+        ),
         reason=np.array([[v.reason for v in group] for group in verdicts]),
         pass_rate=np.array(
             [[v.report.pass_rate if v.report else float(v.correct) for v in g] for g in verdicts]

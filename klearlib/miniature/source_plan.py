@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klearlib.miniature.problems import Slips
-from klearlib.miniature.writers import Writer
 from klearlib.records import TestCase
 
 
@@ -25,8 +24,11 @@ class SourcePlan:
 
     `dataset` is the name under which `klearlib.data.sources.read_source` reads its schema.
     `slip_share` is the share of single steps with a habit of going wrong, the same habits for all
-    writers of a domain, so that a lower rank has all those of the higher ones; `noise`, `gaps`,
-    `repeats` and `notation` are those of `Slips` and `Writer`.
+    writers of a domain, so that a lower rank has all those of the higher ones; `noise` is that of
+    `Slips`. `gaps` is the share of steps that are done but not written down, `repeats` the share of
+    steps that are written down again (inefficient, never wrong), `notation` a word of
+    `writers.NOTATIONS`. Only slips make answers wrong; the other dials make a response harder to
+    learn from.
     """
 
     name: str
@@ -54,11 +56,10 @@ class SourcePlan:
         """Its raw file in the folder of the stage ``sources``."""
         return f"{self.name}.jsonl"
 
-    def writer(self, *, habits: int, slip_rate: float) -> Writer:
-        """Who writes its responses. habits: the seed of the domain's slips. slip_rate: how often a
+    def slips(self, *, habits: int, slip_rate: float) -> Slips:
+        """How its writer goes wrong. habits: the seed of the domain's slips. slip_rate: how often a
         habit shows."""
-        slips = Slips(habits, self.slip_share, slip_rate, self.noise)
-        return Writer(slips, gaps=self.gaps, repeats=self.repeats, notation=self.notation)
+        return Slips(habits, self.slip_share, slip_rate, self.noise)
 
 
 MATHS_SOURCES = (

@@ -181,7 +181,7 @@ class _Desk:
             habits = world.habits(sizes.slip_seed)
         else:
             habits = derive_seed(sizes.code_slip_seed, "code_world", "slips")
-        self._writer = plan.writer(habits=habits, slip_rate=sizes.slip_rate)
+        self._slips = plan.slips(habits=habits, slip_rate=sizes.slip_rate)
 
     def rows(self, size: int, *, earlier: list[_Sound], leaks: _Leaks) -> list[Planted]:
         """All rows in their final order; the sound ones are added to `earlier`."""
@@ -215,7 +215,8 @@ class _Desk:
             return replace(
                 item, tests=code_problems.make_tests(draft, num_tests=self._sizes.num_tests)
             )
-        return replace(item, responses=(code_response(draft, self._writer, random=self._random),))
+        text = code_response(draft, self._plan, self._slips, random=self._random)
+        return replace(item, responses=(text,))
 
     def _with_answer(self, item: RawItem, draft: problems.Draft) -> RawItem:
         """`item` with its answer, which is right whatever its writer found, and its responses, of
@@ -228,7 +229,7 @@ class _Desk:
         num_written = random.randint(2, most) if self._plan.has_generations else 1
         while True:
             written = [
-                maths_response(draft, self._writer, modulus=modulus, random=random)
+                maths_response(draft, self._plan, self._slips, modulus=modulus, random=random)
                 for _ in range(num_written)
             ]
             texts, found = zip(*written, strict=True)

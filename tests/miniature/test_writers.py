@@ -10,16 +10,24 @@ from made_worlds import printed
 from prompt_reader import answer_of, step_holds
 
 from klearlib.miniature import code_problems, problems
-from klearlib.miniature.problems import Slips
-from klearlib.miniature.source_plan import CODE_SOURCES, COLUMNS, MATHS_SOURCES, POOLS, SOURCES
+from klearlib.miniature.source_plan import (
+    CODE_SOURCES,
+    COLUMNS,
+    MATHS_SOURCES,
+    POOLS,
+    SOURCES,
+    SourcePlan,
+)
 from klearlib.miniature.sources import BREAKS
-from klearlib.miniature.writers import NOTATIONS, Writer, code_response, maths_response
+from klearlib.miniature.writers import NOTATIONS, code_response, maths_response
 
 MODULUS = 10
 
 
 def writer(share=0.0, noise=0.0, gaps=0.0, repeats=0.0, notation="plain"):
-    return Writer(Slips(3, share, 0.5, noise), gaps=gaps, repeats=repeats, notation=notation)
+    """A plan and its slips."""
+    plan = SourcePlan("x", "openr1_math", "math", 1, share, noise, gaps, repeats, notation)
+    return plan, plan.slips(habits=3, slip_rate=0.5)
 
 
 def maths_drafts(count=60):
@@ -51,7 +59,7 @@ def plain_line(line: str) -> str:
 def test_a_flawless_writer_only_changes_the_notation(notation):
     for draft in maths_drafts():
         text, answer = maths_response(
-            draft, writer(notation=notation), modulus=MODULUS, random=Random(0)
+            draft, *writer(notation=notation), modulus=MODULUS, random=Random(0)
         )
         assert str(answer) == str(answer_of(draft.prompt))
         assert text.endswith(f"\n\\boxed{{{answer}}}")
@@ -65,7 +73,7 @@ def test_a_flawless_writer_only_changes_the_notation(notation):
 @pytest.mark.parametrize("repeats", [0.0, 0.6])
 def test_needless_and_spelled_out_programs_print_what_they_should(notation, repeats):
     for draft in code_drafts(30):
-        text = code_response(draft, writer(repeats=repeats, notation=notation), random=Random(4))
+        text = code_response(draft, *writer(repeats=repeats, notation=notation), random=Random(4))
         program = program_of(text)
         assert ("n = n " in program or "n = -n" in program) or notation in ("plain", "swapped")
         for stdin in draft.propose(Random(0), 16):
@@ -77,7 +85,7 @@ def test_gaps_and_repeats_leave_answers_alone(dial, share):
     """The one leaves steps out, but never the last, the other writes the same line again."""
     random, written, steps = Random(5), 0, 0
     for draft in maths_drafts(200):
-        text, answer = maths_response(draft, writer(**dial), modulus=MODULUS, random=random)
+        text, answer = maths_response(draft, *writer(**dial), modulus=MODULUS, random=random)
         lines, _ = problems.work_out(draft, modulus=MODULUS)
         kept, last = thinking_of(text), "gaps" in dial
         assert kept[-1] == lines[-1] and answer == answer_of(draft.prompt)
@@ -90,10 +98,10 @@ def test_gaps_and_repeats_leave_answers_alone(dial, share):
 def test_only_slips_make_answers_wrong():
     drafts = maths_drafts(200)
 
-    def share_wrong(how: Writer) -> float:
+    def share_wrong(how) -> float:
         random = Random(7)
         answers = [
-            maths_response(draft, how, modulus=MODULUS, random=random)[1] for draft in drafts
+            maths_response(draft, *how, modulus=MODULUS, random=random)[1] for draft in drafts
         ]
         wrong = [a != answer_of(d.prompt) for a, d in zip(answers, drafts, strict=True)]
         return sum(wrong) / len(wrong)
@@ -122,16 +130,16 @@ def test_each_rank_has_more_wrong_responses_than_the_one_before(sources):
     drafts = maths_drafts(600) if is_maths else code_drafts(600)
     shares = []
     for plan in sources:
-        how, random = plan.writer(habits=11, slip_rate=0.55), Random(8)
+        slips, random = plan.slips(habits=11, slip_rate=0.55), Random(8)
         if is_maths:
             wrong = [
-                maths_response(d, how, modulus=MODULUS, random=random)[1] != answer_of(d.prompt)
+                maths_response(d, plan, slips, modulus=MODULUS, random=random)[1]
+                != answer_of(d.prompt)
                 for d in drafts
             ]
         else:
             wrong = [
-                code_problems.misread(d, slips=how.slips, random=random) != d.branches
-                for d in drafts
+                code_problems.misread(d, slips=slips, random=random) != d.branches for d in drafts
             ]
         shares.append(sum(wrong) / len(wrong))
     assert shares == sorted(shares) and shares[0] < 0.1 and shares[-1] > 0.3
