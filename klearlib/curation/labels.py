@@ -22,8 +22,10 @@ def labelled(sample: Sample, verdict: Verdict) -> Sample:
 def label_word(is_correct: bool | None, reason: str) -> str:
     """``correct``, ``wrong``, ``not judged`` (the judge's failure) or ``no label`` (nobody judged,
     or tried to)."""
+    if reason in NOT_JUDGED:
+        return "not judged"
     if is_correct is None:
-        return "not judged" if reason in NOT_JUDGED else "no label"
+        return "no label"
     return "correct" if is_correct else "wrong"
 
 

@@ -32,7 +32,6 @@ STAGES = ("sources", "difficulty", "correctness", "coverage")
 TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
 _CHUNK = 256  # responses that are judged together, between two looks at a stop that was asked for
-_FATE = ["stage", "fault", "detail", "is_judged", "reason"]
 
 
 def select(
@@ -78,7 +77,7 @@ def select(
     """
     assert not wrong_share or size is not None, "a share of the examples"
     table = inputs["responses"] / RESPONSES
-    pool = _read_pool(table)
+    pool, judged = _read_pool(table), {}
     if sources is not None:
         known = sorted(pool["source"].unique())
         if missing := ", ".join(sorted(set(sources).difference(known))):
@@ -94,7 +93,7 @@ def select(
         _reject(pool, "difficulty", level != difficulty, f"not {difficulty}", level)
     if wrong_share is not None:
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-        _judge(folder, pool, table, inputs["problems"] / problems, limits)
+        judged = _judge(folder, pool, table, inputs["problems"] / problems, limits)
         label, reason = pool["label"], pool["reason"]
         if not wrong_share:
             why = reason.where(reason != "", "label of the source")
@@ -105,7 +104,7 @@ def select(
         _reject(pool, "coverage", covered, "covered by others")
     if not _left(pool).any():
         raise KlearError("no response passes the filters: loosen them, or sample more of them")
-    _write(pool, table, folder.path)
+    _write(pool, judged, table, folder.path)
     fates = Counter(zip(pool["source"], pool["stage"], pool["fault"], strict=True))
     card = funnel(fates, STAGES)
     kept = pool[_left(pool)]
@@ -120,14 +119,13 @@ def select(
 def _read_pool(table: Path) -> pd.DataFrame:
     """The N responses without their texts: what filters choose by and what they say.
 
-    label: a word of `labels.label_word`; reason: the verdict's, "" without one; is_judged: whether
-    this stage judged it. stage, fault, detail: which filter rejected it and why, "" for what is
-    left.
+    label: a word of `labels.label_word`; reason: the verdict's, "" without one. stage, fault,
+    detail: which filter rejected it and why, "" for what is left.
     """
     columns = ["problem_id", "source", "teacher", "is_correct", "reason"]
     pool = pq.read_table(table, columns=columns, read_dictionary=columns[:3]).to_pandas()
     pool["label"] = [*map(label_word, pool.pop("is_correct"), pool["reason"])]
-    return pool.assign(is_judged=False, stage="", fault="", detail="")
+    return pool.assign(stage="", fault="", detail="")
 
 
 def _left(pool: pd.DataFrame) -> pd.Series:
@@ -145,11 +143,11 @@ def _reject(pool: pd.DataFrame, stage: str, rows: pd.Series, fault, detail="") -
 
 def _judge(
     folder: RunFolder, pool: pd.DataFrame, table: Path, problems: Path, limits: dict
-) -> None:
-    """Judge each response that is left and that nobody has judged."""
+) -> dict[int, str]:
+    """Judge each response that is left and that nobody has judged; row -> reason of the verdict."""
     waits = (_left(pool) & (pool["label"] == "no label")).to_numpy()
     if not waits.any():
-        return
+        return {}
     known = {problem.id: problem for problem in iter_problems(problems)}
     folder.progress(0, len(pool))
     places, samples = np.flatnonzero(waits), compress(read_samples(table), waits)
@@ -165,9 +163,9 @@ def _judge(
         if folder.stop_requested and done < len(pool):
             raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
     # At once: an assignment to a frame takes as long for one row as for many.
-    pool.loc[[*reasons], "is_judged"] = True
     pool.loc[[*reasons], "reason"] = [*reasons.values()]
     pool.loc[[*reasons], "label"] = [label_word(r == "correct", r) for r in reasons.values()]
+    return reasons
 
 
 def _covered(
@@ -201,16 +199,15 @@ def _covered(
     return rest
 
 
-def _write(pool: pd.DataFrame, table: Path, path: Path) -> None:
+def _write(pool: pd.DataFrame, judged: Mapping[int, str], table: Path, path: Path) -> None:
     """Write examples and rejects, with the verdicts of this stage."""
-    fates = zip(*(pool[name] for name in _FATE), strict=True)
+    rows = zip(read_samples(table), pool["stage"], pool["fault"], pool["detail"], strict=True)
     with SampleWriter(path / EXAMPLES) as examples, LineWriter(path / REJECTED) as rejects:
-        for place, (sample, fate) in enumerate(zip(read_samples(table), fates, strict=True)):
-            stage, fault, detail, is_judged, reason = fate
+        for place, (sample, stage, fault, detail) in enumerate(rows):
             if stage:
                 row = {"source": sample.source, "row": place, "id": sample.problem_id}
                 rejects.add(row | {"reason": fault, "detail": detail})
-            elif is_judged:
+            elif reason := judged.get(place):
                 examples.add(labelled(sample, Verdict(reason == "correct", reason)))
             else:
                 examples.add(sample)

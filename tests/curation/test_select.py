@@ -13,7 +13,7 @@ from klearlib.data.lines import read_lines
 from klearlib.data.problems import write_problems
 from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import Stopped
-from klearlib.records import Problem, TestCase
+from klearlib.records import NOT_JUDGED, Problem, TestCase, Verdict
 from klearlib.run.folder import RunFolder
 
 HOW = {
@@ -121,6 +121,17 @@ def test_correct_keeps_the_labels_of_the_source_and_judges_the_others(inputs, tm
         "num_kept": 2,
         "rejected": {"not judged": 1, "wrong": 1},
     }
+
+
+@pytest.mark.parametrize("reason", NOT_JUDGED)
+def test_what_the_judge_could_not_decide_here_is_not_wrong(inputs, tmp_path, monkeypatch, reason):
+    def judge(samples, problems, **_):
+        return [Verdict(False, reason) for _ in samples]
+
+    monkeypatch.setattr(module, "judge_samples", judge)
+    samples, _, rejects = run(inputs, tmp_path, wrong_share=0.0)
+    assert [s.labelled_by for s in samples] == ["math_verify"]
+    assert [word for _, word in rejects] == ["wrong"] + ["not judged"] * 8
 
 
 def test_a_response_that_leaves_its_answer_to_be_worked_out_is_labelled_wrong():
