@@ -17,7 +17,7 @@ from klearlib.miniature.problems import Slips, draw_from
 from klearlib.records import Problem, TestCase
 from klearlib.run.seeding import derive_seed
 
-MIN_DIFFICULTY, MAX_DIFFICULTY = 2, 8
+MIN_DIFFICULTY = 2
 MIN_TESTS = 16
 OPERATIONS: dict[str, tuple[str, Callable[[int], int]]] = {
     "double": ("n *= 2", lambda n: 2 * n),

@@ -34,7 +34,7 @@ MATHS_BENCHMARKS = (*world.BENCHMARKS, LONG_BENCHMARK)
 CODE_BENCHMARKS = code_world.BENCHMARKS
 BENCHMARKS = (*MATHS_BENCHMARKS, *CODE_BENCHMARKS)
 
-# A prompt in the layout of `tokenizer.CHAT_TEMPLATE`, to where the assistant begins.
+# A prompt in the layout of `base.CHAT_TEMPLATE`, to where the assistant begins.
 _OPENING = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 _TOKENIZER_TURNS = 400  # of each kind; the words of chat turns are few
 

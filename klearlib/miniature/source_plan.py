@@ -42,16 +42,6 @@ class SourcePlan:
     notation: str = "plain"
 
     @property
-    def has_generations(self) -> bool:
-        """Whether its schema holds several responses to a problem, each with a label."""
-        return self.dataset == "openr1_math"
-
-    @property
-    def has_tests(self) -> bool:
-        """Whether its schema holds tests."""
-        return self.dataset == "klear_code"
-
-    @property
     def file(self) -> str:
         """Its raw file in the folder of the stage ``sources``."""
         return f"{self.name}.jsonl"

@@ -190,7 +190,7 @@ class _Desk:
         rows += self._duplicates(round(sizes.duplicate_share * size), own, earlier)
         rows += self._contaminated(sizes.num_contaminated, own, leaks)
         rows += self._broken(round(sizes.broken_share * size))
-        if self._plan.has_tests:
+        if self._plan.dataset == "klear_code":  # whose rows hold tests
             rows += self._few_tests(round(sizes.few_tests_share * size))
         earlier += own
         return _mixed(rows, self._random)
@@ -225,8 +225,9 @@ class _Desk:
         answer = str(problems.work_out(draft, modulus=modulus)[1])
         if not self._plan.rank:
             return replace(item, answer=answer)
-        most = self._sizes.max_generations
-        num_written = random.randint(2, most) if self._plan.has_generations else 1
+        num_written = 1
+        if self._plan.dataset == "openr1_math":  # whose rows hold several responses
+            num_written = random.randint(2, self._sizes.max_generations)
         while True:
             written = [
                 maths_response(draft, self._plan, self._slips, modulus=modulus, random=random)

@@ -26,7 +26,7 @@ def link_model(
     model: str,
     content: str | None,
     chat_template: str | None,
-    template_sha256: str | None,
+    template_content: str | None,
     positions: int,
     shape: dict | None,
 ) -> None:
@@ -39,7 +39,7 @@ def link_model(
         model: a folder in the Hugging Face format, or a hub id, which is downloaded where the
             hub's cache lacks it. content: of a folder, so that a changed one is another stage.
         chat_template: a file with the chat template, for a model without one; it also stands in
-            for one that is there. template_sha256: of that file, so that an edited one is
+            for one that is there. template_content: of that file, so that an edited one is
             another stage.
         positions: tokens of the longest prompt and budget together. Rotary positions have no end,
             but engines refuse what a config does not allow: Qwen3-8B-Base says 32,768, and the
@@ -82,12 +82,9 @@ def link_model(
             f"{model} has no chat template: name a file with one as chat_template in real.yaml"
         )
     card = {
-        "model": model,
         "snapshot": source.name,
         "num_files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
-        "chat_template": chat_template,
-        "template_sha256": template_sha256,
         "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
     }
     write_json(folder.path / "card.json", card)

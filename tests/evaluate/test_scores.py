@@ -8,7 +8,6 @@ import pytest
 
 from klearlib.evaluate.scores import (
     avg_at_n,
-    best_shares,
     pass_at_k,
     problem_interval,
     sampling_error,
@@ -133,14 +132,3 @@ def test_intervals_stay_in_range_and_agreement_is_not_certainty():
 def test_levels_outside_0_to_1_are_refused(level):
     with pytest.raises(ValueError, match="between 0 and 1"):
         sampling_interval(np.ones((2, 2), dtype=bool), level)
-
-
-def test_what_says_nothing_is_refused():
-    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
-        unseen_rate(0)
-    with pytest.raises(ValueError, match="expected 1 or more, got nan"):
-        unseen_rate(float("nan"))
-    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
-        best_shares({"a": np.zeros((1, 2))}, num_resamples=0)
-    with pytest.raises(ValueError, match="finite"):
-        best_shares({"a": np.array([[0.5, np.nan]]), "b": np.zeros((1, 2))})

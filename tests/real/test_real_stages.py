@@ -24,7 +24,7 @@ from klearlib.run.stage import is_done
 
 
 def linked(folder, model, **how):
-    values = {"chat_template": None, "template_sha256": None, "positions": 64, "shape": SHAPE}
+    values = {"chat_template": None, "template_content": None, "positions": 64, "shape": SHAPE}
     values["content"] = None
     model_stage.link_model(RunFolder(folder), {}, model=str(model), **(values | how))
 

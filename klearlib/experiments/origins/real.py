@@ -17,7 +17,6 @@ from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import content_of, located, model_path
 from klearlib.real.data import FILES
-from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
 
 ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
@@ -262,9 +261,7 @@ class RealOrigin(Origin):
                 "model": model if place is None else str(place),
                 "content": content_of(place, OF_A_MODEL),
                 "chat_template": template and str(template),
-                "template_sha256": sha256_file(template)
-                if template and template.is_file()
-                else None,
+                "template_content": content_of(template),
                 "positions": real.max_prompt_tokens + budget,
                 "shape": shape_of_model(real, model),
             },
