@@ -79,9 +79,7 @@ def evaluate_all(
             each,
             [next(verdicts) for _ in asked.problems],
             benchmark=asked.benchmark,
-            sampling=asked.settings.record()
-            | engine.setting
-            | {"num_responses": asked.num_responses},
+            sampling=asked.settings.record() | engine.setting,
         )
         for asked, each in zip(measurements, groups, strict=True)
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from klearlib.data.benchmarks import SIZES
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.evaluate.benchmark_files import open_benchmark
-from klearlib.evaluate.record_files import evaluation_record, save_record
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record, save_record
 from klearlib.records import EvalRecord, Problem
 from klearlib.run.files import sha256_file
 from klearlib.verify.groups import is_code, judge_responses
@@ -30,12 +30,12 @@ RESPONSE_KEYS = (
 
 @dataclass(frozen=True)
 class FileResponse:
-    """One response of a file. `truncated` and `num_tokens` are None if the file lacks them;
-    `prompt` is the rendered prompt, "" if it is not known."""
+    """One response of a file. `truncated` is None and `num_tokens` `UNKNOWN_TOKENS` if the file
+    lacks them; `prompt` is the rendered prompt, "" if it is not known."""
 
     text: str
     truncated: bool | None = None
-    num_tokens: int | None = None
+    num_tokens: int = UNKNOWN_TOKENS
     prompt: str = ""
 
 
@@ -116,17 +116,17 @@ def _responses(row: Mapping, where: str) -> list[FileResponse]:
     for text in texts:
         if not isinstance(text, str):
             raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
-    truncated = _each(row, "truncated", bool, len(texts), where)
-    num_tokens = _each(row, "num_tokens", int, len(texts), where)
+    truncated = _each(row, "truncated", bool, len(texts), where, absent=None)
+    num_tokens = _each(row, "num_tokens", int, len(texts), where, absent=UNKNOWN_TOKENS)
     prompt = row.get("prompt") or ""
     return [FileResponse(*each, prompt) for each in zip(texts, truncated, num_tokens, strict=True)]
 
 
-def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
-    """The values of `key` for each of the row's responses, None if the row lacks it."""
+def _each(row: Mapping, key: str, kind: type, count: int, where: str, *, absent) -> list:
+    """The values of `key` for each of the row's responses, `absent` if the row lacks it."""
     value = row.get(key)
     if value is None:
-        return [None] * count
+        return [absent] * count
     values = value if isinstance(value, list) else [value]
     if len(values) != count or not all(type(each) is kind for each in values):
         word = "true or false" if kind is bool else "a whole number"
@@ -167,7 +167,6 @@ def judge_all(
         benchmark=benchmark,
         sampling={
             **sampling,
-            "num_responses": len(responses[0]),
             "truncated_known": all(r.truncated is not None for group in responses for r in group),
             **rule,
             **(limits if any(map(is_code, problems)) else {}),

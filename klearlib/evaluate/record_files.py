@@ -31,25 +31,20 @@ def evaluation_record(
 ) -> EvalRecord:
     """The record of n responses to each of P problems, and of the verdicts on them, both [P, n].
 
-    Of responses from a file, `truncated` and `num_tokens` may be None, which is not known.
-    sampling: how the responses were drawn, all of it.
+    sampling: how the responses were drawn, all of it but n.
     """
-    lengths = [[r.num_tokens for r in group] for group in responses]
     return EvalRecord(
         benchmark=benchmark,
         problem_ids=tuple(problem.id for problem in problems),
         correct=np.array([[v.correct for v in group] for group in verdicts], dtype=bool),
         truncated=np.array([[bool(r.truncated) for r in group] for group in responses], dtype=bool),
-        num_tokens=np.array(
-            [[UNKNOWN_TOKENS if n is None else n for n in group] for group in lengths],
-            dtype=np.int64,
-        ),
+        num_tokens=np.array([[r.num_tokens for r in g] for g in responses], dtype=np.int64),
         reason=np.array([[v.reason for v in group] for group in verdicts]),
         pass_rate=np.array(
             [[v.report.pass_rate if v.report else float(v.correct) for v in g] for g in verdicts]
         ),
         found=np.array([[v.found or "" for v in group] for group in verdicts]),
-        sampling=sampling,
+        sampling=sampling | {"num_responses": len(responses[0])},
     )
 
 
