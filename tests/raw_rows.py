@@ -224,6 +224,14 @@ ROWS = {
         "test": "def check(candidate):\n    assert candidate(3) == 9\n",
         "entry_point": "square",
     },
+    "mbpp": {
+        "task_id": 11,
+        "text": "Write a function to square a number.",
+        "code": "def square(n):\n    return n * n",
+        "test_list": ["assert square(3) == 9", "assert square(4) == 16"],
+        "test_setup_code": "",
+        "challenge_test_list": [],
+    },
     "aime_2024": {
         "id": 60,
         "problem": "What is 2 + 2?",

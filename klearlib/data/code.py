@@ -36,12 +36,14 @@ _READ_STDIN = f"{STDIN_REQUEST} {BLOCK_REQUEST}"
 _READ_STDIN_FROM = f"{_READ_STDIN}{_FENCE}"
 _COMPLETE_STARTER = f"Complete the starter code. {BLOCK_REQUEST}{_FENCE}"
 _COMPLETE_STUB = f"Complete this function. {BLOCK_REQUEST}{_FENCE}"
+_PASS_TESTS = f"Write a function that passes these tests. {BLOCK_REQUEST}{_FENCE}"
 _WRITE_FUNCTION = f"Write a Python function. {BLOCK_REQUEST} Name the function"
 REQUESTS = (
     _READ_STDIN,
     _READ_STDIN_FROM,
     _COMPLETE_STARTER,
     _COMPLETE_STUB,
+    _PASS_TESTS,
     _WRITE_FUNCTION,
 )
 """All that is written into prompts besides a row's own words: no problem is recognised by it."""
@@ -273,6 +275,36 @@ def humaneval(row: Row) -> SourceRow:
     tests, entry_point = assert_tests(statements, "test", setup=setup, entry_point=name)
     prompt = f"{_COMPLETE_STUB}\n{stub}\n```"
     return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "google-research-datasets/mbpp",
+    "code",
+    "cc-by-4.0",
+    "task_id text|prompt code test_list",
+    config="full",
+    optional="test_setup_code test_imports challenge_test_list",
+    has_ids=True,
+)
+def mbpp(row: Row) -> Found:
+    """``text`` (full) or ``prompt`` (sanitized), and each assert statement of ``test_list`` and
+    ``challenge_test_list`` a test.
+
+    The format does not name the function: it is the one that the tests use and `code` defines. As
+    the task's authors do, the prompt shows the tests of test_list, without which neither the name
+    nor the arguments could be known; those of challenge_test_list stay hidden.
+    """
+    row.own_id("task_id")
+    question = row.question("text" if "text" in row.columns else "prompt")
+    shown = row.items("test_list", str)
+    hidden = row.items("challenge_test_list", str, optional=True)
+    imports = row.items("test_imports", str, optional=True)
+    setup = "\n".join([*imports, row.text("test_setup_code", optional=True)])
+    reference = row.text("code")
+    tests, entry_point = assert_tests(shown + hidden, "test_list", setup=setup, reference=reference)
+    examples = "\n".join(shown)
+    prompt = f"{question}\n\n{_PASS_TESTS}\n{examples}\n```"
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(

@@ -1,7 +1,7 @@
 """Tests of code problems in the forms in which data sets write them.
 
 By input and output: `paired_tests` (APPS, TACO), `listed_tests` (LiveCodeBench, DeepCoder). By
-statements: `assert_tests` (HumanEval, KlearReasoner-CodeSub), `pytest_tests`. Each gives the
+statements: `assert_tests` (HumanEval, MBPP, KlearReasoner-CodeSub), `pytest_tests`. Each gives the
 tests and the entry point that they call, None for programs that read stdin.
 """
 
@@ -174,6 +174,7 @@ def assert_tests(
     column: str,
     *,
     setup: str = "",
+    reference: str = "",
     entry_point: str | None = None,
 ) -> tuple[Tests, str]:
     """One test for each text of statements, and the entry point that they share.
@@ -181,6 +182,8 @@ def assert_tests(
     Args:
         statements: Python texts, each run on its own after `setup`; a text is one of them.
         setup: Python text that every test needs first: imports, definitions.
+        reference: a reference solution, or "". What it defines may be used by the tests, and its
+            functions are preferred as entry point.
         entry_point: the name, where the format has it.
 
     Statements may use ``Solution().name``; then ``name`` is the entry point. Modules and types that
@@ -195,21 +198,24 @@ def assert_tests(
         raise UnusableRow("no_tests", f"{column} holds no tests")
     setup_tree = _tree(setup, "setup")
     trees = [_tree(text, column) for text in statements]
-    provided = _defined([setup_tree]) | _BUILTINS
+    own = _own_names(reference)
+    # A solution may have the name of a builtin: MBPP asks for functions such as `sum`.
+    provided = _defined([setup_tree]) | _BUILTINS.difference(own)
     free = []
     for tree in trees:
         names = (node for node in _nodes([tree, setup_tree]) if isinstance(node, ast.Name))
         used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
         free.append(used - provided - _defined([tree]))
     if entry_point is None:
-        entry_point = _methods(trees) or _shared_name(free, column)
-    unknown = sorted(set().union(*free) - {entry_point, "Solution", *USUAL})
+        entry_point = _methods(trees) or _shared_name(free, own, column)
+    known = {entry_point, "Solution", *own, *USUAL}
+    unknown = sorted(set().union(*free) - known)
     if unknown:
         message = f"{column} uses names that nothing defines: {', '.join(unknown[:5])}"
         raise UnusableRow("undefined_names", message)
     tests = []
     for text, names in zip(statements, free, strict=True):
-        imports = [USUAL[name] for name in sorted(names - {entry_point} & set(USUAL))]
+        imports = [USUAL[name] for name in sorted(names - {entry_point, *own} & set(USUAL))]
         whole = "\n".join(
             [*imports, *([setup.rstrip()] if setup.strip() else []), text.strip("\n")]
         )
@@ -252,6 +258,16 @@ def _tree(text: str, column: str) -> ast.Module:
         raise UnusableRow("bad_python", f"{column} is no Python: {error}") from error
 
 
+def _own_names(reference: str) -> list[str]:
+    """What a reference solution defines, functions first; [] where it cannot be parsed."""
+    try:
+        body = _tree(reference, "reference").body
+    except UnusableRow:
+        return []
+    definitions = [node for node in body if isinstance(node, _DEFINITIONS)]
+    return [n.name for n in sorted(definitions, key=lambda n: isinstance(n, ast.ClassDef))]
+
+
 def _nodes(trees: Iterable[ast.Module]) -> Iterator[ast.AST]:
     return chain.from_iterable(map(ast.walk, trees))
 
@@ -286,8 +302,10 @@ def _methods(trees: Iterable[ast.Module]) -> str | None:
     return names.pop() if names else None
 
 
-def _shared_name(free: Sequence[set[str]], column: str) -> str:
-    names = sorted(set.intersection(*free) - set(USUAL))
+def _shared_name(free: Sequence[set[str]], own: Sequence[str], column: str) -> str:
+    shared = set.intersection(*free) - set(USUAL)
+    preferred = [name for name in own if name in shared]
+    names = preferred[:1] or sorted(shared)
     if len(names) != 1:
         message = f"{column} must use one function throughout, got {', '.join(names[:5]) or 'none'}"
         raise UnusableRow("no_entry_point", message)

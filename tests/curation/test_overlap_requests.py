@@ -20,6 +20,11 @@ def all_forms(words: list[str], name: str, number: int) -> list[str]:
     rows = {
         "codeforces": {"description": question, "examples": [], **NO_PARTS},
         "humaneval": {"task_id": name, "prompt": stub, "entry_point": name, "test": test},
+        "mbpp": {
+            "text": question,
+            "code": f"def {name}(x):\n    return x",
+            "test_list": [f"assert {name}({number}) == {number}"],
+        },
     }
     for source, row in rows.items():
         (given,) = read_source(source, [ROWS[source] | row])

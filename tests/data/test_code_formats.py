@@ -13,6 +13,7 @@ import pytest
 from raw_rows import ROWS, messages, packed
 from test_data_sets import given_by, reject_of, truth
 
+from klearlib.data.sources import read_source
 from klearlib.records import Problem
 
 
@@ -144,6 +145,10 @@ LEETCODE = {
 }
 
 
+def mbpp(*tests, code=TWICE, **change) -> dict:
+    return {"test_list": list(tests), "code": code, **change}
+
+
 @pytest.mark.parametrize(
     ("name", "change", "num_tests", "right", "wrong"),
     [
@@ -160,6 +165,15 @@ LEETCODE = {
          "def poly(x):\n    return 7\ndef f(x):\n    return 7"),
         ("humaneval", HUMANEVAL, 1, "def f(x):\n    return x * x",
          "def check(f):\n    pass\ndef f(x):\n    return 7"),
+        ("mbpp", mbpp("assert f(1) == 2", "assert set([f(2)]) == {4}",
+                      challenge_test_list=["assert f(-1) == -2"]), 3, TWICE, "def f(x): return x"),
+        ("mbpp", mbpp("assert math.isclose(f(1), 2)", test_imports=["import math"]),
+         1, TWICE, "def f(x): return x"),
+        ("mbpp", mbpp("assert f([Pair(), root]) == 2", test_setup_code="root = Pair()",
+                      code="class Pair:\n    pass\ndef f(pairs):\n    return len(pairs)"),
+         1, "class Pair:\n    pass\ndef f(pairs):\n    return len(pairs)",
+         "class Pair:\n    pass\ndef f(pairs):\n    return 0"),
+        ("mbpp", mbpp("assert f(1) == 2", code="def f(x): return 2x"), 1, TWICE, "def f(x): 0"),
     ],
 )  # fmt: skip
 def test_tests_by_statements(name, change, num_tests, right, wrong):
@@ -172,10 +186,17 @@ def test_tests_by_statements(name, change, num_tests, right, wrong):
 
 
 def test_what_prompts_show_and_how_functions_are_named():
+    problem = problem_of("mbpp", **mbpp("assert f(1) == 2", challenge_test_list=["assert f(2)"]))
+    assert "assert f(1) == 2" in problem.prompt and "assert f(2)" not in problem.prompt
     assert HUMANEVAL["prompt"].strip() in problem_of("humaneval", **HUMANEVAL).prompt
     problem = problem_of("taco")
     assert problem.prompt.startswith("Print the square of n.\n\n")
     assert "stdin" in problem.prompt and "```python" in problem.prompt
+    row = {k: v for k, v in ROWS["mbpp"].items() if k not in ("text", "test_setup_code")}
+    (given,) = read_source("mbpp", [row | {"prompt": "Write it."}])  # the sanitized config
+    assert given.problem.prompt.startswith("Write it.")
+    code = "def sum(a, b):\n    return a + b"  # the name of a builtin
+    assert problem_of("mbpp", **mbpp("assert sum(1, 2) == 3", code=code)).entry_point == "sum"
     check = "def check(candidate):\n    assert candidate(x=1) == 2\n\n\ncheck(Solution().twice)"
     assert problem_of("klear_code", **truth({"functional": check})).entry_point == "twice"
     for date in ("2024-08-03", datetime(2024, 8, 3, 2, 30)):
@@ -282,6 +303,14 @@ def test_what_prompts_show_and_how_functions_are_named():
         ("humaneval", {"test": "x = 1"}, "undefined_names"),
         ("humaneval", {"test": None}, "undefined_names"),
         ("humaneval", {"test": 3}, "unknown_format"),
+        ("mbpp", {"test_list": []}, "no_tests"),
+        ("mbpp", {"test_list": None}, "no_tests"),
+        ("mbpp", {"test_list": "assert square(1)"}, "unknown_format"),
+        ("mbpp", mbpp("assert f(1"), "bad_python"),
+        ("mbpp", mbpp("assert f(1)", "assert g(1)"), "no_entry_point"),
+        ("mbpp", mbpp("assert f(Node(1))"), "undefined_names"),
+        ("mbpp", {"test_setup_code": "import ("}, "bad_python"),
+        ("mbpp", {"code": 3}, "unknown_format"),
         ("skywork_or1_code", truth(LEETCODE | {"entry_point": "a b"}), "no_entry_point"),
         ("skywork_or1_code", truth(LEETCODE | {"test_code": 3}), "unknown_format"),
         ("skywork_or1_code", truth({}), "no_tests"),

@@ -29,7 +29,7 @@ R1, NAN, HUGE, DIGITS = "DeepSeek-R1", float("nan"), 10**5000, "7" * 5000
 # What each data set asks in; the others have messages in the column `prompt`.
 QUESTIONS = {
     "taco": "question", "apps": "question", "deepcoder": "problem",
-    "livecodebench": "question_content", "humaneval": "prompt",
+    "livecodebench": "question_content", "humaneval": "prompt", "mbpp": "text",
     "openr1_math": "problem", "acereason_sft": "input", "gsm8k": "question",
 }  # fmt: skip
 IDS = {
@@ -38,6 +38,7 @@ IDS = {
     "codeforces": "id",
     "livecodebench": "question_id",
     "humaneval": "task_id",
+    "mbpp": "task_id",
 }
 TURNS = ROWS["openthoughts3"]["conversations"]
 
