@@ -286,7 +286,7 @@ def humaneval(row: Row) -> SourceRow:
     optional="test_setup_code test_imports challenge_test_list",
     has_ids=True,
 )
-def mbpp(row: Row) -> Found:
+def mbpp(row: Row) -> SourceRow:
     """``text`` (full) or ``prompt`` (sanitized), and each assert statement of ``test_list`` and
     ``challenge_test_list`` a test.
 
@@ -294,7 +294,7 @@ def mbpp(row: Row) -> Found:
     the task's authors do, the prompt shows the tests of test_list, without which neither the name
     nor the arguments could be known; those of challenge_test_list stay hidden.
     """
-    row.own_id("task_id")
+    row.id = row.own_id("task_id")
     question = row.question("text" if "text" in row.columns else "prompt")
     shown = row.items("test_list", str)
     hidden = row.items("challenge_test_list", str, optional=True)
@@ -304,7 +304,7 @@ def mbpp(row: Row) -> Found:
     tests, entry_point = assert_tests(shown + hidden, "test_list", setup=setup, reference=reference)
     examples = "\n".join(shown)
     prompt = f"{question}\n\n{_PASS_TESTS}\n{examples}\n```"
-    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+    return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
