@@ -242,7 +242,7 @@ def _parser() -> argparse.ArgumentParser:
             "--workers",
             type=_workers,
             metavar="N|ray",
-            help="stages at once, 0 is one per core or GPU; ray, or ray://host:port: on Ray",
+            help="stages at once, 0 is one per core or GPU; ray: on a Ray cluster",
         )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")

@@ -71,7 +71,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["report", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
         (["status", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
         (["run", "--workers", "-1"], "workers is '-1': give a whole number"),
-        (["plan", "--workers", "ray://head"], "workers is 'ray://head': give"),
+        (["plan", "--workers", "rays"], "workers is 'rays': give"),
         (["rum"], "invalid choice: 'rum'"),
     ],
 )

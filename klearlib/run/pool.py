@@ -36,7 +36,7 @@ from klearlib.run.provenance import num_cores
 from klearlib.run.stage import Stage
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
-from klearlib.scale.ray_cluster import check_workers
+from klearlib.scale.ray_cluster import RAY, check_workers
 
 TASKS_BESIDE = 2
 """Tasks at a time where the places are GPUs, or those of a cluster."""
@@ -77,11 +77,11 @@ def run_stages(
     """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
 
     stages: in the order in which they should start; equal ones run once. workers: stages at a time,
-    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray" or
-    "ray://host:port": on that Ray cluster (`ray_cluster`), one per GPU, or per core without; all
-    nodes have to see `runs_dir`. tasks: where the places are cores, each takes one like a stage;
-    elsewhere `TASKS_BESIDE` run beside the stages. on_done: called with each stage that was not
-    done before, and each task, when it is; may give further tasks. on_failed: called with each
+    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray": on a Ray
+    cluster (`ray_cluster`), one per GPU, or per core without; all nodes have to see `runs_dir`.
+    tasks: where the places are cores, each takes one like a stage; elsewhere `TASKS_BESIDE` run
+    beside the stages. on_done: called with each stage that was not done before, and each task, when
+    it is; may give further tasks. on_failed: called with each
     failure, at once. progress: where to show it (default: notebook or standard error).
 
     A stage that another process runs at this moment is waited for and takes no place meanwhile.
@@ -101,12 +101,12 @@ def run_stages(
         run.plan([*stages, *tasks])
     progress = progress or Progress()
     waiting = [job.item for job in run.waiting if not job.is_task]
-    if isinstance(workers, str) and waiting:
+    if workers == RAY and waiting:
         from klearlib.scale.ray_places import RayPlaces
 
-        places = RayPlaces(workers)
+        places = RayPlaces()
     else:
-        places = LocalPlaces(workers if isinstance(workers, int) else 0, waiting)
+        places = LocalPlaces(0 if workers == RAY else workers, waiting)
     try:
         while run.waiting or run.running:
             run.start_what_can(places)

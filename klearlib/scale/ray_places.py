@@ -21,7 +21,7 @@ from klearlib.errors import KlearError
 from klearlib.run.entry import DONE
 from klearlib.run.preload import Worker
 from klearlib.run.worker import ERROR_PREFIX
-from klearlib.scale.ray_cluster import cause_of, connected, in_words, runs_here
+from klearlib.scale.ray_cluster import cause_of, cluster_address, connected, in_words
 
 MAX_LOST = 3
 """How often a stage whose node is lost is started again, from its last checkpoint."""
@@ -79,10 +79,10 @@ class RayPlaces:
 
     shares_cores = False  # those of this machine are not the cluster's
 
-    def __init__(self, workers: str):
-        self._where, self._joins = in_words(workers), not runs_here(workers)
+    def __init__(self):
+        self._where, self._joins = in_words(), bool(cluster_address())
         self._connection = contextlib.ExitStack()
-        self._connection.enter_context(connected(workers))
+        self._connection.enter_context(connected())
         import ray
 
         has = ray.cluster_resources()

@@ -17,7 +17,7 @@ from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
-from klearlib.scale.ray_cluster import ADDRESS, RAY, address_of, runs_here
+from klearlib.scale.ray_cluster import ADDRESS, cluster_address
 from klearlib.scale.require import INSTALL_VERL, lacks
 from klearlib.suite.estimate import CPU_FLOPS, cost_of
 
@@ -41,15 +41,14 @@ class Machine:
     memory: int  # that may still be taken
     cores: int
     packages: frozenset[str]  # those that are optional and installed
-    ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
+    ray_address: str = ""  # of the Ray cluster to join, "" for a Ray of this machine
     verl_lacks: str = ""  # `klearlib.scale.require.lacks`
 
     def as_node(self) -> Machine:
         """A node of the Ray cluster that stages run on, of which only the packages are known before
         it is asked: no plan fills its GPU and memory."""
         endless = 2**60
-        node = replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
-        return replace(node, ray_address=self.ray_address or RAY)
+        return replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
 
 
 def this_machine() -> Machine:
@@ -63,7 +62,7 @@ def this_machine() -> Machine:
         memory=available_memory(),
         cores=num_cores(),
         packages=frozenset(filter(version, there)),
-        ray_address="" if runs_here(RAY) else address_of(RAY),
+        ray_address=cluster_address(),
         verl_lacks=lacks(),
     )
 

@@ -27,6 +27,7 @@ from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
+from klearlib.scale.ray_cluster import RAY
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
 from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed
@@ -241,9 +242,8 @@ def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int |
 def _workers(todo: Sequence[PlannedNotebook]) -> int | str:
     """Ray where one of the notebooks asks for it; of several numbers the largest."""
     asked = [getattr(each.experiment.params, "workers", None) for each in todo]
-    clusters = [each for each in asked if isinstance(each, str)]
     numbers = [each for each in asked if isinstance(each, int)]
-    return clusters[0] if clusters else 0 if 0 in numbers else max(numbers, default=0)
+    return RAY if RAY in asked else 0 if 0 in numbers else max(numbers, default=0)
 
 
 def _report(results: Path) -> int:

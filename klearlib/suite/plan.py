@@ -20,7 +20,7 @@ from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
-from klearlib.scale.ray_cluster import in_words, runs_here
+from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
@@ -205,11 +205,13 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
                 todo[each.name] = new
         left = [stage for stages in todo.values() for stage in stages]
         asked = [each.experiment.params.workers for each in planned if todo.get(each.name)]
-        # 0, and a Ray that runs here, are a stage on each GPU or core; who counts less shares.
-        counts = [each if isinstance(each, int) else 0 for each in asked if runs_here(each)]
+        # 0, and a Ray of this machine, are a stage on each GPU or core; who counts less shares.
+        counts = [
+            0 if each == RAY else each for each in asked if each != RAY or not cluster_address()
+        ]
         workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
         missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
-        if any(isinstance(each, str) for each in asked) and "ray" not in here.packages:
+        if RAY in asked and "ray" not in here.packages:
             missing.append(f"Ray is not installed: {INSTALL_RAY}")
         costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
         seconds = {
@@ -265,9 +267,8 @@ def describe(planned: Plan) -> str:
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    asked = [each.values.get("workers") for each in planned.todo]
-    for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
-        lines.append(f"Stages run on {in_words(cluster)}.")
+    if any(each.values.get("workers") == RAY for each in planned.todo):
+        lines.append(f"Stages run on {in_words()}.")
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 

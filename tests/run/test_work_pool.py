@@ -124,7 +124,7 @@ def test_gpus_to_share_out(monkeypatch):
     assert devices.gpus() == []
 
 
-@pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "ray://head", "rays"])
+@pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "rays"])
 def test_bad_workers(tmp_path, workers):
     with pytest.raises(ParameterError, match="workers is"):
         _run([_walk(0)], tmp_path, workers=workers)
