@@ -185,6 +185,14 @@ def _planned(name: str, params, values: dict, place: Place, force: bool) -> Plan
     return PlannedNotebook(experiment, why, values, found)
 
 
+def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
+    """What they ask for together: Ray where one of them does, or the largest number of stages at a
+    time, where 0 is one on each GPU or core."""
+    asked = [getattr(each.experiment.params, "workers", None) for each in notebooks]
+    numbers = [each for each in asked if isinstance(each, int)]
+    return RAY if RAY in asked else 0 if 0 in numbers else max(numbers, default=0)
+
+
 def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     """The plan with its costs, and with all that keeps the run from finishing here.
 
@@ -204,14 +212,11 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
                 seen |= stages.keys()
                 todo[each.name] = new
         left = [stage for stages in todo.values() for stage in stages]
-        asked = [each.experiment.params.workers for each in planned if todo.get(each.name)]
-        # 0, and a Ray of this machine, are a stage on each GPU or core; who counts less shares.
-        counts = [
-            0 if each == RAY else each for each in asked if each != RAY or not cluster_address()
-        ]
-        workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
-        missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
-        if RAY in asked and "ray" not in here.packages:
+        asked = workers_of([each for each in planned if todo.get(each.name)])
+        workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
+        elsewhere = asked == RAY and cluster_address()
+        missing = refusals(profile, left, here, 0 if elsewhere else workers)
+        if asked == RAY and "ray" not in here.packages:
             missing.append(f"Ray is not installed: {INSTALL_RAY}")
         costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
         seconds = {
@@ -267,7 +272,7 @@ def describe(planned: Plan) -> str:
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    if any(each.values.get("workers") == RAY for each in planned.todo):
+    if workers_of(planned.todo) == RAY:
         lines.append(f"Stages run on {in_words()}.")
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
