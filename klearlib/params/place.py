@@ -191,5 +191,7 @@ def in_yaml(value: object) -> str:
     >>> in_yaml([0, 1]), in_yaml(1e-05), in_yaml({"dual_clip": 10.0})
     ('[0, 1]', '1.0e-05', '{dual_clip: 10.0}')
     """
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=10**9, allow_unicode=True
+    )
     return text.removesuffix("...\n").strip()

@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from klearlib.errors import KlearError
 from klearlib.run import stage as stage_module
-from klearlib.run.devices import gpus
 from klearlib.run.entry import DONE, LOG, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.job import Job, stop, stop_grace_s
@@ -32,7 +31,7 @@ from klearlib.run.preload import (
     was_preloaded,
 )
 from klearlib.run.progress import Progress, ProgressRow
-from klearlib.run.provenance import num_cores
+from klearlib.run.provenance import gpus, num_cores
 from klearlib.run.stage import Stage
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task

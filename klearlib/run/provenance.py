@@ -67,6 +67,14 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(line.strip() for line in (answer or "").splitlines() if line.strip())
 
 
+def gpus() -> list[str]:
+    """The GPUs of this machine to share out, as CUDA_VISIBLE_DEVICES takes them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [str(index) for index in range(len(gpu_names()))]
+
+
 def _run(command: list[str]) -> str | None:
     """The command's output, None where it fails, hangs or does not exist."""
     try:

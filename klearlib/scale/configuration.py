@@ -48,12 +48,8 @@ def overrides(
             schedule counts.
 
     Raises:
-        ParameterError: rollouts that are longer than the model's positions, or an override of what
-            the settings decide.
+        ParameterError: an override of what the settings decide.
     """
-    described = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    positions = described.get("text_config", described).get("max_position_embeddings")
-    cluster.require_positions(positions, max_new_tokens=settings.max_new_tokens)
     chosen, words = rule_from(rule), {ours: theirs for theirs, ours in NORMALIZERS.items()}
     factors = {name: rule.get(name, 1.0) for name in ("beta_low", "beta_high")}
     clips = {name: getattr(chosen, name) for name in ("eps_low", "eps_high", "dual_clip")}

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterator
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.run.devices import gpus
-from klearlib.run.provenance import num_cores
+from klearlib.run.provenance import gpus, num_cores
 from klearlib.scale.require import require_ray
 
 RAY, LOCAL = "ray", "local"

@@ -13,8 +13,7 @@ from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.memory import available_memory
-from klearlib.run.devices import gpus
-from klearlib.run.provenance import num_cores, version
+from klearlib.run.provenance import gpus, num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
 from klearlib.scale.ray_cluster import ADDRESS, cluster_address
@@ -129,9 +128,9 @@ def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str
     largest = sorted(needs, reverse=True)[: -(-workers // max(1, len(machine.gpus)))]
     if sum(largest) > room:
         yield (
-            f"the {device} has {readable(room)} of memory, and its stages, {len(largest)} at a time, "
-            f"need about {readable(sum(largest))}: give fewer --workers, or use a larger {device} "
-            "or a smaller model"
+            f"the {device} has {readable(room)} of memory, and its stages, {len(largest)} at a "
+            f"time, need about {readable(sum(largest))}: give fewer --workers, or use a larger "
+            f"{device} or a smaller model"
         )
 
 
