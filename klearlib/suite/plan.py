@@ -135,29 +135,22 @@ def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, ob
         ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
             has.
     """
-    known = set().union(*map(parameters_of, names))
+    known = set().union(*map(parameters_of, names)) - {"profile", "workers"}
     values: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        name, fault = name.strip(), ""
-        if not equals:
-            fault = "write NAME=VALUE, such as seeds=[0]"
-        elif name in ("profile", "workers"):
-            fault = f"give --{name} instead"
-        elif name in values:
-            fault = f"{name} is set twice"
-        elif "." in name:
-            fault = "write NAME=VALUE, with --only for one notebook alone, and a mapping whole: "
-            fault += "options={dual_clip: 10.0}"
-        elif name not in known:
-            hint = did_you_mean(name, sorted(known))
-            fault = f"no chosen notebook has a parameter {name!r}; {hint}"
         try:
-            values[name] = parse_yaml(value)
+            if not equals or "." in name:
+                raise ValueError(
+                    "write NAME=VALUE, such as seeds=[0], and a mapping whole: "
+                    "options={dual_clip: 10.0}"
+                )
+            if name.strip() not in known:
+                hint = did_you_mean(name.strip(), sorted(known))
+                raise ValueError(f"no chosen notebook has a parameter {name.strip()!r}; {hint}")
+            values[name.strip()] = parse_yaml(value)
         except ValueError as error:
-            fault = fault or str(error)
-        if fault:
-            raise ParameterError(f"--set {text:.100}: {fault}")
+            raise ParameterError(f"--set {text:.100}: {error}") from None
     return values
 
 

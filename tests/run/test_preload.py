@@ -60,10 +60,8 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
     # A relative entry would differ in the new folder.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if os.path.isabs(each)])
     monkeypatch.chdir(tmp_path)
-    mask = os.umask(0o077)
     _run([*stages, again], tmp_path / "forked", monkeypatch, forks=True)
     _run(stages, tmp_path / "plain", monkeypatch, forks=False)
-    os.umask(mask)
 
     plain, *forked = (
         json.loads((stage.folder(tmp_path / how) / "seen.json").read_text())

@@ -35,7 +35,7 @@ PHONE = Machine(
 
 @pytest.fixture
 def without_ray(monkeypatch):
-    monkeypatch.setattr(require, "_is_there", lambda module: False)
+    monkeypatch.setattr(require, "version", lambda package: None)
 
 
 @pytest.mark.parametrize("workers", [0, 7, "ray"])

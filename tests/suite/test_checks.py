@@ -158,9 +158,8 @@ def test_the_memory_is_what_the_stages_find_free(monkeypatch):
 
 def test_the_gpus_are_those_that_are_visible(monkeypatch):
     class Answer:
-        stdout = "81559\n40960\n"
+        stdout, returncode = "81559\n40960\n", 0
 
-    monkeypatch.setattr(checks.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(subprocess, "run", lambda *given, **how: Answer())
     first, second = 81559 * 2**20, 40960 * 2**20
     for visible, found in (("1", (second,)), ("GPU-abc,0", (second, first)), ("", ())):

@@ -48,11 +48,6 @@ def test_what_one_notebook_had_already_is_a_change_where_another_had_not(monkeyp
     assert place.changes_of(dict.fromkeys(found)) == {"seeds": [1], "steps": 4}
 
 
-def test_a_parameter_is_set_once(project):
-    with pytest.raises(ParameterError, match="num_steps is set twice"):
-        planned("num_steps=7", "num_steps=8")
-
-
 def test_the_command_of_a_folder_leads_there(project):
     place = planned("rates=[1.0e-5]", "kind=it's", out="results/mine")[0].place
     parsed = cli._parser().parse_args(shlex.split(place.command)[1:])
