@@ -162,11 +162,7 @@ class Job:
 
     def row(self, needs: tuple[int, ...]) -> ProgressRow:
         """What to show of it; needs: positions of the rows of what comes before it."""
-        item, state = self.item, self.state
-        if self.elsewhere:
-            state = "running"
-        elif state == "running" and self.process.is_queued:
-            state = "waiting"
+        item, state = self.item, "running" if self.elsewhere else self.state
         row = ProgressRow(
             *(item.name, item.title, state, item.estimate_s, self.seconds),
             needs=needs,

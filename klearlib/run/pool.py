@@ -222,8 +222,6 @@ class _Run:
     def end_what_has(self) -> None:
         """Account for the processes that have ended."""
         for job in self.running:
-            if job.process.is_queued:
-                job.began = time.time()
             if job.process.poll() is not None:
                 with self._accounted(job):
                     job.end()

@@ -50,7 +50,6 @@ def worker_environment() -> dict[str, str]:
 class Worker(Protocol):
     """A process of the pool, wherever it runs; `subprocess.Popen` has most of it."""
 
-    is_queued: bool  # it waits for a place that others have
     returncode: int | None
 
     def poll(self) -> int | None: ...
@@ -60,8 +59,6 @@ class Worker(Protocol):
 
 class NewProcess(subprocess.Popen):
     """``python -m module argument``, which writes to `log`, an open file."""
-
-    is_queued = False
 
     def __init__(self, module: str, argument: str, log: BinaryIO, environment: dict[str, str]):
         super().__init__(
@@ -166,8 +163,6 @@ class ForkedWorker:
     pid: None until it is forked. returncode: as that of subprocess.Popen; `worker.BUSY` if the
     server ended before, so that another start may try.
     """
-
-    is_queued = False
 
     def __init__(
         self, server: ForkServer, spec_file: Path, log: BinaryIO, environment: dict[str, str]

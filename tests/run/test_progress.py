@@ -53,8 +53,7 @@ def test_remaining_time_of_a_running_stage_counts_this_session(tmp_path, monkeyp
     monkeypatch.setattr(folder, "time", clock)
     monkeypatch.setattr(job, "time", clock)
     stage = Stage("rl", "toy_stages:walk", {}, label="GPPO, seed 0")
-    here = SimpleNamespace(is_queued=False)
-    running = Job(stage, "k", tmp_path, tmp_path / "log", state="running", process=here)
+    running = Job(stage, "k", tmp_path, tmp_path / "log", state="running")
     running.began = 999.0
     run = RunFolder(tmp_path)
     run.progress(40, 100)

@@ -119,24 +119,20 @@ def test_places(tmp_path, monkeypatch, note, gpus, most):
 
 
 def test_places_of_a_cluster(tmp_path, monkeypatch, note):
-    """Through the words of `RayPlaces`: a stage may be queued there, and tasks run beside it."""
+    """Through the words of `RayPlaces`: tasks run beside the stages."""
     made, shown = [], []
 
     class Places:
         shares_cores, count = False, 1
 
-        def __init__(self, workers):
-            made.append(workers)
+        def __init__(self):
+            made.append("connected")
 
         def start(self, slot, spec_file, log, environment, *, spans):
-            self.worker = NewProcess("klearlib.run.worker", str(spec_file), log, environment)
-            self.worker.is_queued = True
-            return self.worker
+            return NewProcess("klearlib.run.worker", str(spec_file), log, environment)
 
         def listen(self, workers, timeout_s):
             time.sleep(timeout_s)
-            if "beside" in (tmp_path / "notes").read_text():
-                self.worker.is_queued = False
 
         def close(self):
             made.append("closed")
@@ -145,15 +141,14 @@ def test_places_of_a_cluster(tmp_path, monkeypatch, note):
         def show(self, rows, num_workers, *, last=False):
             shown.append([row.state for row in rows])
 
-    (tmp_path / "notes").touch()
     monkeypatch.setattr(ray_places, "RayPlaces", Places)
     stage = Stage("c", "toy_stages:count_runs", {"file": str(tmp_path / "ran"), "sleep_s": 1.5})
     runs = tmp_path / "runs"
     run_stages(
         [stage], runs_dir=runs, workers="ray", tasks=[note("beside")], progress=Watch(), poll_s=0.05
     )
-    assert made == ["ray", "closed"]
-    assert ["waiting", "running"] in shown and ["running", "done"] in shown
+    assert made == ["connected", "closed"]
+    assert ["running", "running"] in shown
     assert is_done(stage, runs)
 
 

@@ -14,7 +14,7 @@ import pytest
 from killing import alive, parent, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
-from klearlib.run import devices, job, pool, preload
+from klearlib.run import job, pool, preload, provenance
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
@@ -117,11 +117,11 @@ def test_places_are_never_exceeded(tmp_path, workers):
 
 
 def test_gpus_to_share_out(monkeypatch):
-    monkeypatch.setattr(devices, "gpu_names", lambda: ("H", "H"))
+    monkeypatch.setattr(provenance, "gpu_names", lambda: ("H", "H"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert devices.gpus() == ["0", "1"]
+    assert provenance.gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert devices.gpus() == []
+    assert provenance.gpus() == []
 
 
 @pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "rays"])
