@@ -113,10 +113,8 @@ def place_of(profile: str, changes: dict[str, object], out: str | None = None) -
         raise ParameterError(f"--out {out}: name a folder in {results}, such as results/mine")
     folder = results / asked.name
     if folder.name in profiles() and (changes or folder.name != profile):
-        what = f"other values ({Place(folder, profile, changes).says()})" if changes else profile
         raise ParameterError(
-            f"--out {out} is for the profile {folder.name}'s own values, these are {what}: "
-            "name another folder"
+            f"--out {out} is for what profile {folder.name} itself has: name another folder"
         )
     return Place(folder, profile, changes)
 
