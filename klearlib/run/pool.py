@@ -26,9 +26,7 @@ from klearlib.run.preload import (
     CUDA,
     ForkedWorker,
     Worker,
-    preload,
     start_worker,
-    was_preloaded,
 )
 from klearlib.run.progress import Progress, ProgressRow
 from klearlib.run.provenance import gpus, num_cores
@@ -137,7 +135,6 @@ class LocalPlaces:
         self._gpus = gpus() if stages else []
         self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
-        self._forks = bool(stages) and (was_preloaded() or len(stages) > 1) and preload()
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
@@ -146,7 +143,7 @@ class LocalPlaces:
         the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
         if self._gpus and not spans:
             environment = environment | {CUDA: self._gpus[slot % len(self._gpus)]}
-        return start_worker(spec_file, log, environment, fork=self._forks)
+        return start_worker(spec_file, log, environment)
 
     def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
         """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""

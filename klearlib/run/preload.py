@@ -133,17 +133,12 @@ def preload() -> bool:
     return True
 
 
-def was_preloaded() -> bool:
-    """Whether `preload` has started a server that a single stage may use as well."""
-    return bool(_servers) and (_servers[0].was_ready or not _servers[0].has_ended)
-
-
 def start_worker(
-    spec_file: Path, log: BinaryIO, environment: dict[str, str], *, fork: bool
+    spec_file: Path, log: BinaryIO, environment: dict[str, str]
 ) -> ForkedWorker | NewProcess:
     """A stage's process for `spec_file` that writes to `log`, an open file, and sees `environment`;
-    forked if that was asked for and the server's imports saw the same environment."""
-    if fork and preload() and _imported_by(environment) == _imported_by(_servers[0].environment):
+    forked if that can be and the server's imports saw the same environment."""
+    if preload() and _imported_by(environment) == _imported_by(_servers[0].environment):
         return ForkedWorker(_servers[0], spec_file, log, environment)
     return NewProcess(worker.__name__, str(spec_file), log, environment)
 

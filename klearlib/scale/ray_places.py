@@ -95,7 +95,7 @@ class RayPlaces:
         import ray
 
         if spans:
-            return start_worker(spec_file, log, environment, fork=False)
+            return start_worker(spec_file, log, environment)
         takes = {"num_cpus": 1} if self._kind == "CPU" else {"num_cpus": 0, "num_gpus": 1}
         task = ray.remote(max_retries=MAX_LOST, **takes)(run_stage).remote(
             str(spec_file), log.name, environment, os.getcwd()

@@ -138,7 +138,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
     assert lines[-1].startswith("4 of 4 stages done, ")
     assert not ray.is_initialized()
-    monkeypatch.setattr("klearlib.run.pool.preload", lambda: False)
+    monkeypatch.setattr("klearlib.run.preload.preload", lambda: False)
     _run(stages, tmp_path / "here", workers=2)
     _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
     there, here = (

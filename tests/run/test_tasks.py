@@ -13,7 +13,7 @@ import pytest
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run import job, pool
+from klearlib.run import job, pool, preload
 from klearlib.run.job import TaskFailed
 from klearlib.run.pool import run_stages
 from klearlib.run.preload import NewProcess
@@ -30,7 +30,7 @@ def _walk(seed, num_steps=2, **fields):
 
 @pytest.fixture(autouse=True)
 def no_fork_server(monkeypatch):
-    monkeypatch.setattr(pool, "preload", lambda: False)
+    monkeypatch.setattr(preload, "preload", lambda: False)
 
 
 @pytest.fixture

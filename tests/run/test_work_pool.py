@@ -20,11 +20,12 @@ from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 
+PRELOAD = preload.preload
+
 
 @pytest.fixture(autouse=True)
 def forks_only_where_asked(monkeypatch):
-    monkeypatch.setattr(pool, "was_preloaded", lambda: False)
-    monkeypatch.setattr(pool, "preload", lambda: False)
+    monkeypatch.setattr(preload, "preload", lambda: False)
 
 
 @pytest.fixture(params=["a new process", "a fork"])
@@ -34,8 +35,7 @@ def worker_is(request, monkeypatch, forks_only_where_asked):
         if sys.platform != "linux":
             pytest.skip("forks of a process that has torch are for Linux")
         monkeypatch.setattr(preload, "PRELOADED", ("torch",))
-        monkeypatch.setattr(pool, "was_preloaded", lambda: True)
-        monkeypatch.setattr(pool, "preload", preload.preload)
+        monkeypatch.setattr(preload, "preload", PRELOAD)
     return request.param
 
 
@@ -271,7 +271,8 @@ import signal
 from klearlib.run import pool, preload
 from klearlib.run.stage import Stage
 preload.PRELOADED = ()  # the imports of a stage that needs none
-pool.was_preloaded = lambda: {forks}
+if not {forks}:
+    preload.preload = lambda: False
 def stop(*_):
     raise KeyboardInterrupt
 if {stops}:
