@@ -65,7 +65,8 @@ def code_fingerprint(module: str, *, without: Sequence[str] = MOVES_NO_NUMBER) -
         if name in seen:
             continue
         seen.add(name)
-        if name != module and name not in MOVES_NUMBERS and _is_in(name, without):
+        is_left_out = any(f"{name}.".startswith(f"{each}.") for each in without)
+        if is_left_out and name not in (module, *MOVES_NUMBERS):
             continue
         package = name.rpartition(".")[0]
         waiting.append(package)
@@ -80,10 +81,6 @@ def code_fingerprint(module: str, *, without: Sequence[str] = MOVES_NO_NUMBER) -
                 found[f"{name}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
     _keep_scanned()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
-
-
-def _is_in(module: str, packages: Sequence[str]) -> bool:
-    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _top_file(top: str) -> Path | None:

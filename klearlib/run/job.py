@@ -121,9 +121,7 @@ class Job:
         """
         code = self.process.poll()
         self.seconds = time.time() - self.began
-        if self.is_task:
-            self.item.seconds = self.seconds
-        elif code == worker.BUSY:
+        if code == worker.BUSY and not self.is_task:
             self.state = "waiting"
             return
         if code != 0 or not (self.is_task or (self.folder / DONE).exists()):

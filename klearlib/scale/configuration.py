@@ -13,14 +13,13 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError, ParameterError, one_line
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import PACKED, Cluster
 from klearlib.scale.policy_losses import NORMALIZERS
 
 RECIPE = Path(__file__).with_name("recipe.yaml")
-_MOST_CHARS = 400  # of an error: hydra lists all that it knows
 
 
 def overrides(
@@ -108,10 +107,9 @@ def compose(overrides: list[str]) -> DictConfig:
         omega_conf_to_dataclass(config.algorithm)
         validate_config(config, use_reference_policy=False, use_critic=False)
     except Exception as error:  # hydra, OmegaConf and verl raise a dozen unrelated types here
-        line = " ".join(str(error).split())[:_MOST_CHARS]
         raise KlearError(
-            f"verl refuses its configuration ({type(error).__name__}: {line}): correct overrides "
-            "in compute.yaml's verl"
+            f"verl refuses its configuration ({type(error).__name__}: {one_line(error)}): correct "
+            "overrides in compute.yaml's verl"
         ) from error
     return config
 
