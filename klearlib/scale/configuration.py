@@ -4,6 +4,7 @@ as hydra overrides of verl's ``ppo_trainer``, composed and checked before any pr
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def compose(overrides: list[str]) -> DictConfig:
 def _text(value: object) -> str:
     """A JSON value in hydra's grammar."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_text(each)}" for key, each in value.items()) + "}"
+        return "{" + ",".join(f"{_key(key)}:{_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, str):
@@ -125,3 +126,8 @@ def _text(value: object) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return repr(value)
+
+
+def _key(name: str) -> str:
+    """A name with hydra's own characters escaped, as that of a benchmark may have."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", name)
