@@ -21,8 +21,6 @@ PROFILE = "mini"
 """Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
 enough for verdicts. `smoke` only shows that everything runs."""
 
-_FAILING = ("strict", "surrogateescape")  # where a stream cannot hold all that is written
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
@@ -32,10 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     129 the terminal was closed, 131 Ctrl-\\.
     """
     came: list[int] = []
-    for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) in _FAILING:
-            with contextlib.suppress(AttributeError, ValueError):  # another's stream, or closed
-                stream.reconfigure(errors="backslashreplace")  # a latin-1 terminal
 
     def stop(number: int, frame: object) -> None:
         came.append(number)
@@ -81,8 +75,6 @@ def _let_go(stream) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from klearlib.suite.notebooks import run
 
-    if arguments.plan:
-        return _plan(arguments)
     return run(
         arguments.profile,
         _only(arguments),
@@ -242,9 +234,8 @@ def _parser() -> argparse.ArgumentParser:
             "--workers",
             type=_workers,
             metavar="N|ray",
-            help="stages at once, 0 is one per core or GPU; ray, or ray://host:port: on Ray",
+            help="stages at once, 0 is one per core or GPU; ray: on a Ray cluster",
         )
-    run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
     tensorboard = "write the numbers for TensorBoard as well"
     run.add_argument("--tensorboard", metavar="DIR", help=tensorboard)

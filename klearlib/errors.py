@@ -3,9 +3,6 @@
 import difflib
 from collections.abc import Iterable
 
-MAX_LINE = 4000
-"""Characters of a line of a message: what is wrong may have a hundred thousand."""
-
 
 class KlearError(ValueError):
     """A mistake outside the library: its message is one printable line that names the fix.
@@ -17,10 +14,7 @@ class KlearError(ValueError):
     exit_code = 1
 
     def __init__(self, message: object):
-        lines = printable(str(message), keep="\n\t").split("\n")
-        half = MAX_LINE // 2  # the name stands first, the fix last
-        short = (x if len(x) <= MAX_LINE else f"{x[:half]} [...] {x[-half:]}" for x in lines)
-        super().__init__("\n".join(short))
+        super().__init__(printable(str(message), keep="\n\t"))
 
     def _render_traceback_(self) -> list[str]:
         # IPython's hook: the traceback of a user's mistake would only hide the line that mends it.

@@ -178,13 +178,7 @@ def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
 def test_bad_profile_file(project, text, message):
     write(project, "mini/05_clipping.yaml", text)
     said = refused(lambda: check("05_clipping", params.load_profile("mini", "05_clipping")))
-    assert message in said and len(said) < 4100
-
-
-@pytest.mark.parametrize("value", ["x" * 100_000, ["x"] * 200, {"y" * 100_000: 0}], ids=type)
-def test_a_wrong_value_is_not_printed_whole(project, value):
-    for name in ("num_steps", "options", "seeds"):
-        assert len(refused(check, "05_clipping", {name: value})) < 4100
+    assert message in said
 
 
 def test_a_link_that_leads_nowhere_is_named(project):

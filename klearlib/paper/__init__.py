@@ -8,7 +8,6 @@ no error bars.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,15 +40,6 @@ _FIGURES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "5b": ("fig5b_rewards.csv", _REWARD, "reward", _ADVANTAGES),
 }
 FIGURES = tuple(_FIGURES)
-
-
-def _unknown(kind: str, asked: object, names: tuple[str, ...]) -> KlearError:
-    text = str(asked).lower().removeprefix("figure").removeprefix("fig").strip(" .")
-    close = [name for name in names if text and name.startswith(text)]
-    close = close or difflib.get_close_matches(str(asked).upper(), names, n=3, cutoff=0.6)
-    close = close or [name for name in names if text and name[0] == text[0]]
-    hint = f"; did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""
-    return KlearError(f"no {kind} {asked!r} in the paper: expected one of {', '.join(names)}{hint}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -110,7 +100,7 @@ def figure(name: str) -> pd.DataFrame:
     0.811
     """
     if name not in FIGURES:
-        raise _unknown("figure", name, FIGURES)
+        raise KlearError(f"no figure {name!r} in the paper: there are {', '.join(FIGURES)}")
     import pandas as pd
 
     file, metric, unit, keys = _FIGURES[name]
@@ -134,5 +124,5 @@ def claim(claim_id: str) -> Claim:
     """
     by_id = {entry.id: entry for entry in claims()}
     if claim_id not in by_id:
-        raise _unknown("claim", claim_id, tuple(by_id))
+        raise KlearError(f"no claim {claim_id!r} in the paper: there are {', '.join(by_id)}")
     return by_id[claim_id]

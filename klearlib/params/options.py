@@ -23,7 +23,7 @@ _MEMORY = {"help": "limit of one test of a program", "default": 256, **MEMORY}
 WORKERS = {
     "check": check_workers,
     "keyed": False,
-    "help": "processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
+    "help": "processes at once, 0 is one per core or GPU; or ray",
 }
 """The field `workers` of a notebook that runs stages."""
 

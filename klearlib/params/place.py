@@ -113,10 +113,8 @@ def place_of(profile: str, changes: dict[str, object], out: str | None = None) -
         raise ParameterError(f"--out {out}: name a folder in {results}, such as results/mine")
     folder = results / asked.name
     if folder.name in profiles() and (changes or folder.name != profile):
-        what = f"other values ({Place(folder, profile, changes).says()})" if changes else profile
         raise ParameterError(
-            f"--out {out} is for the profile {folder.name}'s own values, these are {what}: "
-            "name another folder"
+            f"--out {out} is for what profile {folder.name} itself has: name another folder"
         )
     return Place(folder, profile, changes)
 
@@ -191,5 +189,7 @@ def in_yaml(value: object) -> str:
     >>> in_yaml([0, 1]), in_yaml(1e-05), in_yaml({"dual_clip": 10.0})
     ('[0, 1]', '1.0e-05', '{dual_clip: 10.0}')
     """
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=10**9, allow_unicode=True
+    )
     return text.removesuffix("...\n").strip()

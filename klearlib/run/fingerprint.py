@@ -16,7 +16,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
@@ -38,65 +38,49 @@ MOVES_NUMBERS = ("klearlib.run.seeding",)
 """The exception among them."""
 
 
-def code_fingerprint(module: str) -> str:
-    """sha256 (hexadecimal) of the code that a stage of `module` computes by: that of
-    `library_fingerprint` without what no number depends on (`MOVES_NO_NUMBER`), so that a message
-    can be reworded and nothing is trained again.
-
-    >>> code_fingerprint("klearlib.errors") == code_fingerprint("klearlib.errors")
-    True
-
-    Raises ParameterError where there is no such module, KlearError where it is no valid Python.
-    """
-    return library_fingerprint([module], without=MOVES_NO_NUMBER)
-
-
-def library_fingerprint(modules: Iterable[str], *, without: Sequence[str] = ()) -> str:
-    """sha256 (hexadecimal) over the syntax trees of `modules` and of all that they import.
+def code_fingerprint(module: str, *, without: Sequence[str] = MOVES_NO_NUMBER) -> str:
+    """sha256 (hexadecimal) over the syntax trees of `module` and of all that it imports.
 
     Followed: import statements at any depth of a file, the ``__init__`` of every parent package,
     and strings that name a stage's target (``"klearlib.rl.train:train_rl"``), as long as they stay
     inside klearlib or the top-level package of the module asked for. Data files (`DATA_SUFFIXES`)
     that lie in a package belong to its code. Left out: comments, docstrings, ``__version__``,
     blocks under ``if TYPE_CHECKING:``, other libraries, imports by computed names, and of what is
-    imported the packages and modules `without` (but `MOVES_NUMBERS`), with all that they import.
+    imported the packages and modules `without` (but `MOVES_NUMBERS`), with all that they import: a
+    message can be reworded and nothing is trained again.
 
-    Raises ParameterError where a module of `modules` does not exist, KlearError where a file is no
-    valid Python.
+    >>> code_fingerprint("klearlib.errors") == code_fingerprint("klearlib.errors")
+    True
+
+    Raises ParameterError where there is no such module, KlearError where it is no valid Python.
     """
-    modules = sorted(modules)
-    tops = {"klearlib", *(module.split(".")[0] for module in modules)}
-    top_files = {top: _top_file(top) for top in tops}
-    for module in modules:
-        if _file_of(module, top_files) is None:
-            raise ParameterError(f"no module {module!r}: check the name and the Python path")
+    top_files = {top: _top_file(top) for top in ("klearlib", module.split(".")[0])}
+    if _file_of(module, top_files) is None:
+        raise ParameterError(f"no module {module!r}: check the name and the Python path")
     found: dict[str, str] = {}
-    waiting = list(modules)
+    waiting = [module]
     seen: set[str] = set()
     while waiting:
-        module = waiting.pop()
-        if module in seen:
+        name = waiting.pop()
+        if name in seen:
             continue
-        seen.add(module)
-        if module not in modules and module not in MOVES_NUMBERS and _is_in(module, without):
+        seen.add(name)
+        is_left_out = any(f"{name}.".startswith(f"{each}.") for each in without)
+        if is_left_out and name not in (module, *MOVES_NUMBERS):
             continue
-        waiting.append(module.rpartition(".")[0])
-        file = _file_of(module, top_files)
+        package = name.rpartition(".")[0]
+        waiting.append(package)
+        file = _file_of(name, top_files)
         if file is None:
             continue
         is_package = file.name == "__init__.py"
-        digest, names = _scan(file, module if is_package else module.rpartition(".")[0])
-        found[module] = digest
-        waiting.extend(names)
+        found[name], imported = _scan(file, name if is_package else package)
+        waiting.extend(imported)
         if is_package:
             for data in _data_files(file.parent):
-                found[f"{module}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
+                found[f"{name}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
     _keep_scanned()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
-
-
-def _is_in(module: str, packages: Sequence[str]) -> bool:
-    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _top_file(top: str) -> Path | None:

@@ -72,17 +72,13 @@ def _work(order: dict, server: int) -> NoReturn:
     """Be what a new process of the worker would be, and exit with its code."""
     os.setsid()
     os.chdir(order["folder"])
-    os.umask(order["umask"])
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for standard, file in enumerate((nothing, log, log)):
         os.dup2(file, standard)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    for name, value in order["environment"].items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
-    os.environ[PARENT] = str(server)
+    os.environ.clear()
+    os.environ |= order["environment"] | {PARENT: str(server)}
     sys.path[:] = dict.fromkeys(os.environ["PYTHONPATH"].split(os.pathsep))
     sys.argv[1:] = [order["spec"]]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

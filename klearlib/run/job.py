@@ -121,9 +121,7 @@ class Job:
         """
         code = self.process.poll()
         self.seconds = time.time() - self.began
-        if self.is_task:
-            self.item.seconds = self.seconds
-        elif code == worker.BUSY:
+        if code == worker.BUSY and not self.is_task:
             self.state = "waiting"
             return
         if code != 0 or not (self.is_task or (self.folder / DONE).exists()):
@@ -162,11 +160,7 @@ class Job:
 
     def row(self, needs: tuple[int, ...]) -> ProgressRow:
         """What to show of it; needs: positions of the rows of what comes before it."""
-        item, state = self.item, self.state
-        if self.elsewhere:
-            state = "running"
-        elif state == "running" and self.process.is_queued:
-            state = "waiting"
+        item, state = self.item, "running" if self.elsewhere else self.state
         row = ProgressRow(
             *(item.name, item.title, state, item.estimate_s, self.seconds),
             needs=needs,

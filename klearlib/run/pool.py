@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from klearlib.errors import KlearError
 from klearlib.run import stage as stage_module
-from klearlib.run.devices import gpus
 from klearlib.run.entry import DONE, LOG, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.job import Job, stop, stop_grace_s
@@ -27,16 +26,14 @@ from klearlib.run.preload import (
     CUDA,
     ForkedWorker,
     Worker,
-    preload,
     start_worker,
-    was_preloaded,
 )
 from klearlib.run.progress import Progress, ProgressRow
-from klearlib.run.provenance import num_cores
+from klearlib.run.provenance import gpus, num_cores
 from klearlib.run.stage import Stage
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
-from klearlib.scale.ray_cluster import check_workers
+from klearlib.scale.ray_cluster import RAY, check_workers
 
 TASKS_BESIDE = 2
 """Tasks at a time where the places are GPUs, or those of a cluster."""
@@ -77,11 +74,11 @@ def run_stages(
     """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
 
     stages: in the order in which they should start; equal ones run once. workers: stages at a time,
-    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray" or
-    "ray://host:port": on that Ray cluster (`ray_cluster`), one per GPU, or per core without; all
-    nodes have to see `runs_dir`. tasks: where the places are cores, each takes one like a stage;
-    elsewhere `TASKS_BESIDE` run beside the stages. on_done: called with each stage that was not
-    done before, and each task, when it is; may give further tasks. on_failed: called with each
+    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray": on a Ray
+    cluster (`ray_cluster`), one per GPU, or per core without; all nodes have to see `runs_dir`.
+    tasks: where the places are cores, each takes one like a stage; elsewhere `TASKS_BESIDE` run
+    beside the stages. on_done: called with each stage that was not done before, and each task, when
+    it is; may give further tasks. on_failed: called with each
     failure, at once. progress: where to show it (default: notebook or standard error).
 
     A stage that another process runs at this moment is waited for and takes no place meanwhile.
@@ -101,12 +98,12 @@ def run_stages(
         run.plan([*stages, *tasks])
     progress = progress or Progress()
     waiting = [job.item for job in run.waiting if not job.is_task]
-    if isinstance(workers, str) and waiting:
+    if workers == RAY and waiting:
         from klearlib.scale.ray_places import RayPlaces
 
-        places = RayPlaces(workers)
+        places = RayPlaces()
     else:
-        places = LocalPlaces(workers if isinstance(workers, int) else 0, waiting)
+        places = LocalPlaces(0 if workers == RAY else workers, waiting)
     try:
         while run.waiting or run.running:
             run.start_what_can(places)
@@ -138,7 +135,6 @@ class LocalPlaces:
         self._gpus = gpus() if stages else []
         self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
-        self._forks = bool(stages) and (was_preloaded() or len(stages) > 1) and preload()
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
@@ -147,7 +143,7 @@ class LocalPlaces:
         the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
         if self._gpus and not spans:
             environment = environment | {CUDA: self._gpus[slot % len(self._gpus)]}
-        return start_worker(spec_file, log, environment, fork=self._forks)
+        return start_worker(spec_file, log, environment)
 
     def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
         """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""
@@ -223,8 +219,6 @@ class _Run:
     def end_what_has(self) -> None:
         """Account for the processes that have ended."""
         for job in self.running:
-            if job.process.is_queued:
-                job.began = time.time()
             if job.process.poll() is not None:
                 with self._accounted(job):
                     job.end()

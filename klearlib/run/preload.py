@@ -26,9 +26,9 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "transformers.models.qwen3.configuration_qwen3",
 )
-# Variables without effect on what the server has imported, so that a fork may have others;
-# readline sets two of them.
 _OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"
+"""Variables, and the start of their names, that a fork may have other than the server: they have no
+effect on its imports. Readline sets two of them."""
 
 
 def worker_environment() -> dict[str, str]:
@@ -50,7 +50,6 @@ def worker_environment() -> dict[str, str]:
 class Worker(Protocol):
     """A process of the pool, wherever it runs; `subprocess.Popen` has most of it."""
 
-    is_queued: bool  # it waits for a place that others have
     returncode: int | None
 
     def poll(self) -> int | None: ...
@@ -60,8 +59,6 @@ class Worker(Protocol):
 
 class NewProcess(subprocess.Popen):
     """``python -m module argument``, which writes to `log`, an open file."""
-
-    is_queued = False
 
     def __init__(self, module: str, argument: str, log: BinaryIO, environment: dict[str, str]):
         super().__init__(
@@ -132,33 +129,27 @@ def preload() -> bool:
             return True
         if not _servers[0].was_ready:  # it cannot import, or cannot be forked: nor could the next
             return False
-    try:
-        _servers[:] = [ForkServer()]
-    except OSError:  # no process to be had: the stages will say so, each in its own words
-        return False
+    _servers[:] = [ForkServer()]
     return True
 
 
-def was_preloaded() -> bool:
-    """Whether `preload` has started a server that a single stage may use as well."""
-    return bool(_servers) and (_servers[0].was_ready or not _servers[0].has_ended)
-
-
 def start_worker(
-    spec_file: Path, log: BinaryIO, environment: dict[str, str], *, fork: bool
+    spec_file: Path, log: BinaryIO, environment: dict[str, str]
 ) -> ForkedWorker | NewProcess:
     """A stage's process for `spec_file` that writes to `log`, an open file, and sees `environment`;
-    forked if that was asked for and the server's imports saw the same environment."""
-    if fork and preload():
-        known = _servers[0].environment
-        changes = {
-            name: environment.get(name)
-            for name in known.keys() | environment.keys()
-            if known.get(name) != environment.get(name)
-        }
-        if all(name in _OWN or name.startswith(_OURS) for name in changes):
-            return ForkedWorker(_servers[0], spec_file, log, changes)
+    forked if that can be and the server's imports saw the same environment."""
+    if preload() and _imported_by(environment) == _imported_by(_servers[0].environment):
+        return ForkedWorker(_servers[0], spec_file, log, environment)
     return NewProcess(worker.__name__, str(spec_file), log, environment)
+
+
+def _imported_by(environment: dict[str, str]) -> dict[str, str]:
+    """The variables that may have had an effect on what the server has imported."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _OWN and not name.startswith(_OURS)
+    }
 
 
 class ForkedWorker:
@@ -168,16 +159,14 @@ class ForkedWorker:
     server ended before, so that another start may try.
     """
 
-    is_queued = False
-
-    def __init__(self, server: ForkServer, spec_file: Path, log: BinaryIO, changes: dict):
+    def __init__(
+        self, server: ForkServer, spec_file: Path, log: BinaryIO, environment: dict[str, str]
+    ):
         self.server = server
         self.pid: int | None = None
         self.returncode: int | None = None
-        mask = os.umask(0)
-        os.umask(mask)
         order = {"worker": len(server.workers), "spec": str(spec_file), "log": log.name}
-        order |= {"environment": changes, "folder": os.getcwd(), "umask": mask}
+        order |= {"environment": environment, "folder": os.getcwd()}
         server.workers.append(self)
         with contextlib.suppress(OSError):  # it has ended, which `poll` says
             server.connection.send(order)

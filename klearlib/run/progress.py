@@ -185,14 +185,15 @@ def _live(stream: TextIO | None):
     """What redraws on `stream`, None unless that is a terminal that moves its cursor."""
     if stream is None or not stream.isatty():
         return None
-    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
-        return None
     from rich.console import Console
     from rich.live import Live
 
+    console = Console(file=stream, soft_wrap=True, highlight=False)
+    if console.is_dumb_terminal:
+        return None
     # A standard stream that goes elsewhere, as to a file, is left alone.
     live = Live(
-        console=Console(file=stream, soft_wrap=True, highlight=False),
+        console=console,
         auto_refresh=False,
         redirect_stdout=sys.stdout.isatty(),
         redirect_stderr=sys.stderr.isatty(),

@@ -63,8 +63,22 @@ def num_cores() -> int:
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
     """Names of this machine's NVIDIA GPUs in the order of their index; empty without nvidia-smi."""
-    answer = _run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
-    return tuple(line.strip() for line in (answer or "").splitlines() if line.strip())
+    return tuple(ask_gpus("name"))
+
+
+def gpus() -> list[str]:
+    """The GPUs of this machine to share out, as CUDA_VISIBLE_DEVICES takes them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [str(index) for index in range(len(gpu_names()))]
+
+
+def ask_gpus(field: str) -> list[str]:
+    """A field of nvidia-smi ("name", or "memory.total" in MiB) for each of this machine's NVIDIA
+    GPUs, in the order of their index; empty without nvidia-smi."""
+    answer = _run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"])
+    return [line.strip() for line in (answer or "").splitlines() if line.strip()]
 
 
 def _run(command: list[str]) -> str | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.errors import ParameterError
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
@@ -29,7 +28,7 @@ class Stage:
         further keyword arguments, JSON values, that say where the target computes and in what
         parts, and not what. None of them is part of the key.
 
-    Raises ParameterError for a value that JSON cannot hold.
+    Raises ValueError or TypeError for a value that JSON cannot hold.
 
     >>> base = Stage("base", "klearlib.errors:KlearError", {"seed": 0})
     >>> Stage("rl", "klearlib.errors:KlearError", {"rule": "gppo"}, {"base": base}).key == base.key
@@ -46,8 +45,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         for name in ("params", "placing"):
-            copy = _copied(getattr(self, name), f"stage {self.name!r}: {name}")
-            object.__setattr__(self, name, copy)
+            text = json.dumps(getattr(self, name), allow_nan=False)
+            object.__setattr__(self, name, json.loads(text))
         object.__setattr__(self, "inputs", dict(self.inputs))
 
     @cached_property
@@ -137,17 +136,6 @@ def is_locked(lock: Path) -> bool:
     except OSError as error:  # or no lock, or not ours to read: nobody's run to wait for
         return isinstance(error, BlockingIOError)
     return False
-
-
-def _copied(values: dict, what: str) -> dict:
-    try:
-        copy = json.loads(json.dumps(values, allow_nan=False))
-        if copy != values:
-            raise ValueError("with a tuple, or a key that is no text")
-    except (ValueError, TypeError) as error:
-        fix = "give None, bool, finite numbers, str, list or dict of these"
-        raise ParameterError(f"{what} are no JSON ({error}): {fix}") from None
-    return copy
 
 
 def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:

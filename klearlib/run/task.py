@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.errors import KlearError
@@ -29,7 +29,6 @@ class Task:
     with, and may give its error an `exit_code` and `lines` that say why. SIGTERM asks it to stop,
     and ends it where it has no handler. arguments: JSON values only. log: the file to which its
     output is appended. needs: stages and tasks that come before it. estimate_s: rough seconds.
-    seconds: that it took, when it has ended.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Task:
     log: Path
     needs: Sequence[Stage | Task] = ()
     estimate_s: float = 0.0
-    seconds: float = field(default=0.0, init=False)
 
     @property
     def title(self) -> str:

@@ -96,17 +96,6 @@ class Cluster:
         # verl's sglang server never fills the last one.
         return self.prompt_tokens + max_new_tokens + (self.rollout == "sglang")
 
-    def require_positions(self, positions: int | None, *, max_new_tokens: int) -> None:
-        """ParameterError where rollouts are longer than the `positions` of the model; None: no
-        limit."""
-        longest = self.positions(max_new_tokens=max_new_tokens)
-        if positions is not None and longest > positions:
-            raise ParameterError(
-                f"prompt_tokens {self.prompt_tokens} and max_new_tokens {max_new_tokens} need "
-                f"{longest} positions with {self.rollout}, the model has {positions}: lower one of "
-                "them"
-            )
-
     def require_fits(self, *, max_new_tokens: int) -> None:
         """ParameterError where a rollout does not fit into a pass on `sequence_parallel` GPUs, or
         where verl cannot split sequences."""

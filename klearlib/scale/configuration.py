@@ -14,14 +14,13 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError, ParameterError, one_line
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import PACKED, Cluster
 from klearlib.scale.policy_losses import NORMALIZERS
 
 RECIPE = Path(__file__).with_name("recipe.yaml")
-_MOST_CHARS = 400  # of an error: hydra lists all that it knows
 
 
 def overrides(
@@ -48,12 +47,8 @@ def overrides(
             schedule counts.
 
     Raises:
-        ParameterError: rollouts that are longer than the model's positions, or an override of what
-            the settings decide.
+        ParameterError: an override of what the settings decide.
     """
-    described = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    positions = described.get("text_config", described).get("max_position_embeddings")
-    cluster.require_positions(positions, max_new_tokens=settings.max_new_tokens)
     chosen, words = rule_from(rule), {ours: theirs for theirs, ours in NORMALIZERS.items()}
     factors = {name: rule.get(name, 1.0) for name in ("beta_low", "beta_high")}
     clips = {name: getattr(chosen, name) for name in ("eps_low", "eps_high", "dual_clip")}
@@ -113,10 +108,9 @@ def compose(overrides: list[str]) -> DictConfig:
         omega_conf_to_dataclass(config.algorithm)
         validate_config(config, use_reference_policy=False, use_critic=False)
     except Exception as error:  # hydra, OmegaConf and verl raise a dozen unrelated types here
-        line = " ".join(str(error).split())[:_MOST_CHARS]
         raise KlearError(
-            f"verl refuses its configuration ({type(error).__name__}: {line}): correct overrides "
-            "in compute.yaml's verl"
+            f"verl refuses its configuration ({type(error).__name__}: {one_line(error)}): correct "
+            "overrides in compute.yaml's verl"
         ) from error
     return config
 
@@ -135,4 +129,5 @@ def _text(value: object) -> str:
 
 
 def _key(name: str) -> str:
+    """A name with hydra's own characters escaped, as that of a benchmark may have."""
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", name)

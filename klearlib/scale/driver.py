@@ -22,7 +22,7 @@ from typing import Any
 from klearlib.errors import KlearError, Stopped
 from klearlib.scale import ray_cluster
 from klearlib.scale.cluster import Cluster
-from klearlib.scale.ray_cluster import RAY, cause_of, runs_here
+from klearlib.scale.ray_cluster import cause_of, cluster_address
 
 MAILBOX, TURN = "klear-mailbox", ".verl"
 PLUGIN = "klearlib.scale.trainer"
@@ -63,7 +63,7 @@ def prepare(cluster: Cluster) -> None:
     """Import verl with our plug-ins, in this process and, by the variables that are set, in all
     that it starts; KlearError where one does not load."""
     os.environ |= _variables(cluster)
-    ray_cluster.set_variables(RAY)  # verl imports Ray
+    ray_cluster.set_variables()  # verl imports Ray
     # verl first, which imports the others itself, in their order, unless it was imported before.
     for module in ("verl", *cluster.modules, PLUGIN):
         try:
@@ -100,9 +100,11 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
     variables |= {"TRANSFER_QUEUE_ENABLE": "1", **_variables(cluster)}
     runtime["env_vars"] = variables
     given = {"runtime_env": runtime, "log_to_driver": True, "logging_level": logging.INFO}
-    if runs_here(RAY):  # one to join has resources of its own, and Ray finds GPUs of all makers
+    if (
+        not cluster_address()
+    ):  # one to join has resources of its own, and Ray finds GPUs of all makers
         given |= {"num_gpus": None, "include_dashboard": False} | asked
-    with ray_cluster.connected(RAY, **given):
+    with ray_cluster.connected(**given):
         per_node = {"GPU": cluster.gpus_per_node, "CPU": CPUS_PER_GPU * cluster.gpus_per_node}
         able = sum(
             min(int(node["Resources"].get(kind, 0)) // count for kind, count in per_node.items())

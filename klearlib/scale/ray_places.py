@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from klearlib.errors import KlearError
 from klearlib.run.entry import DONE
-from klearlib.run.preload import Worker
+from klearlib.run.preload import Worker, start_worker
 from klearlib.run.worker import ERROR_PREFIX
-from klearlib.scale.ray_cluster import cause_of, connected, in_words, runs_here
+from klearlib.scale.ray_cluster import cause_of, connected, in_words
 
 MAX_LOST = 3
 """How often a stage whose node is lost is started again, from its last checkpoint."""
@@ -33,19 +32,15 @@ _NODES_OWN = {"CUDA_VISIBLE_DEVICES", "HOME", "HOSTNAME", "LD_LIBRARY_PATH", "LO
 _NODES_OWN |= {"TEMP", "TMP", "TMPDIR", "USER", "XDG_RUNTIME_DIR"}
 
 
-def run_stage(spec_file: str, log: str, environment: dict[str, str], folder: str, spans: bool):
+def run_stage(spec_file: str, log: str, environment: dict[str, str], folder: str) -> int:
     """On a node: the stage's process from start to end; gives the exit code.
 
     It dies with Ray's own process, and gets SIGTERM where the task is cancelled. environment,
-    folder: the caller's. spans: the stage asks this very cluster for its GPUs.
+    folder: the caller's.
     """
     variables = {name: value for name, value in environment.items() if name not in _NODES_OWN}
     variables |= {name: os.environ[name] for name in _NODES_OWN & os.environ.keys()}
     variables["KLEAR_PARENT_PID"] = str(os.getpid())
-    if spans:
-        import ray
-
-        variables["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     with open(log, "ab") as stream:
         stream.write(f"on {platform.node()}, by Ray\n".encode())
         stream.flush()
@@ -79,32 +74,31 @@ class RayPlaces:
 
     shares_cores = False  # those of this machine are not the cluster's
 
-    def __init__(self, workers: str):
-        self._where, self._joins = in_words(workers), not runs_here(workers)
+    def __init__(self):
+        self._where = in_words()
         self._connection = contextlib.ExitStack()
-        self._connection.enter_context(connected(workers))
+        self._connection.enter_context(connected())
         import ray
 
         has = ray.cluster_resources()
-        self._kind = next((kind for kind in ("GPU", "CPU") if has.get(kind, 0) >= 1), None)
-        if self._kind is None:
-            self.close()
-            raise KlearError(f"{self._where} has neither GPUs nor CPUs for tasks: add a node")
-        self.count = int(has[self._kind])
+        self._kind = "GPU" if has.get("GPU", 0) >= 1 else "CPU"
+        self.count = max(1, int(has.get(self._kind, 0)))  # one waits for the first node
         # So that a node needs the library only where the stage's process finds it.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
-    ) -> RayWorker:
+    ) -> Worker:
         """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`;
-        where it runs is for Ray to say. spans: the stage asks for its GPUs by itself."""
+        where it runs is for Ray to say. spans: the stage asks the cluster for its GPUs by itself,
+        and runs here."""
         import ray
 
-        on_core = spans or self._kind == "CPU"
-        takes = {"num_cpus": 1} if on_core else {"num_cpus": 0, "num_gpus": 1}
+        if spans:
+            return start_worker(spec_file, log, environment)
+        takes = {"num_cpus": 1} if self._kind == "CPU" else {"num_cpus": 0, "num_gpus": 1}
         task = ray.remote(max_retries=MAX_LOST, **takes)(run_stage).remote(
-            str(spec_file), log.name, environment, os.getcwd(), spans and self._joins
+            str(spec_file), log.name, environment, os.getcwd()
         )
         return RayWorker(task, spec_file.parent, Path(log.name), self._where)
 
@@ -133,12 +127,6 @@ class RayWorker:
     def __init__(self, task, folder: Path, log: Path, where: str):
         self.task, self.returncode = task, None
         self._folder, self._log, self._where = folder, log, where
-        self._queued_size = log.stat().st_size
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether it still waits for a place on the cluster."""
-        return self.returncode is None and self._log.stat().st_size == self._queued_size
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from klearlib.errors import MissingAsset
 from klearlib.run.provenance import version
 
@@ -14,7 +12,7 @@ _VERSIONS = {"verl": "0.9.1", "ray": "2.60.0", "antlr4-python3-runtime": "4.13.2
 
 def require_ray() -> None:
     """Raises MissingAsset where Ray is not installed."""
-    if not _is_there("ray"):
+    if version("ray") is None:
         raise MissingAsset(f"Ray is not installed: {INSTALL_RAY}")
 
 
@@ -31,14 +29,10 @@ def lacks() -> str:
     suite was made with; or an older antlr4, which verl's usual hydra brings, would judge some
     answers otherwise.
     """
-    missing = [name for name, module in (("verl", "verl"), ("Ray", "ray")) if not _is_there(module)]
+    missing = [name for name in ("verl", "Ray") if version(name) is None]
     if missing:
         return f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed"
     for name, wanted in _VERSIONS.items():
-        if (installed := version(name) or "of an unknown version") != wanted:
+        if (installed := version(name)) != wanted:
             return f"{name} is {installed} and this suite was made with {wanted}"
     return ""
-
-
-def _is_there(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

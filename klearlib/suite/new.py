@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import yaml
-
 from klearlib.curation.overlap import contaminated
 from klearlib.data.benchmarks import refuse_doubled
 from klearlib.data.sources import SOURCES, read_source, source_named
@@ -24,6 +22,7 @@ from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path, model_folder
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
+from klearlib.params.place import in_yaml
 from klearlib.params.real import RESERVED
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
@@ -228,7 +227,7 @@ def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("klearlib.suite", "new_profile"),
         undefined=jinja2.StrictUndefined,
-        finalize=_flow,
+        finalize=in_yaml,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
@@ -238,13 +237,3 @@ def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
         file: environment.get_template(f"{template}.yaml.j2").render(values, notebook=file)
         for file, template in templates.items()
     }
-
-
-def _flow(value: object) -> str:
-    """A value in one line of YAML."""
-    if isinstance(value, float):  # with a point: YAML reads 1e-05 as text
-        return f"{value:.1e}" if value < 1e-3 and value else repr(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
-    return text.strip().removesuffix("...").strip()

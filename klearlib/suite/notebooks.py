@@ -29,7 +29,7 @@ from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
-from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed
+from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed, workers_of
 from klearlib.suite.summary import summary, verdicts_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(
         suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
-            code = suite.run(_workers(planned.todo), keep_going, mirror)
+            code = suite.run(workers_of(planned.todo), keep_going, mirror)
         except KeyboardInterrupt:
             code = 128 + came[0]
         with on_stop(lambda number, frame: None):  # the last report is built in any case
@@ -236,14 +236,6 @@ def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int |
     words += ["--keep-going"] if keep_going else []
     words += ["--workers", str(workers)] if workers is not None else []
     return " ".join(words)
-
-
-def _workers(todo: Sequence[PlannedNotebook]) -> int | str:
-    """Ray where one of the notebooks asks for it; of several numbers the largest."""
-    asked = [getattr(each.experiment.params, "workers", None) for each in todo]
-    clusters = [each for each in asked if isinstance(each, str)]
-    numbers = [each for each in asked if isinstance(each, int)]
-    return clusters[0] if clusters else 0 if 0 in numbers else max(numbers, default=0)
 
 
 def _report(results: Path) -> int:

@@ -20,7 +20,7 @@ from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
-from klearlib.scale.ray_cluster import in_words, runs_here
+from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
@@ -135,29 +135,22 @@ def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, ob
         ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
             has.
     """
-    known = set().union(*map(parameters_of, names))
+    known = set().union(*map(parameters_of, names)) - {"profile", "workers"}
     values: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        name, fault = name.strip(), ""
-        if not equals:
-            fault = "write NAME=VALUE, such as seeds=[0]"
-        elif name in ("profile", "workers"):
-            fault = f"give --{name} instead"
-        elif name in values:
-            fault = f"{name} is set twice"
-        elif "." in name:
-            fault = "write NAME=VALUE, with --only for one notebook alone, and a mapping whole: "
-            fault += "options={dual_clip: 10.0}"
-        elif name not in known:
-            hint = did_you_mean(name, sorted(known))
-            fault = f"no chosen notebook has a parameter {name!r}; {hint}"
         try:
-            values[name] = parse_yaml(value)
+            if not equals or "." in name:
+                raise ValueError(
+                    "write NAME=VALUE, such as seeds=[0], and a mapping whole: "
+                    "options={dual_clip: 10.0}"
+                )
+            if name.strip() not in known:
+                hint = did_you_mean(name.strip(), sorted(known))
+                raise ValueError(f"no chosen notebook has a parameter {name.strip()!r}; {hint}")
+            values[name.strip()] = parse_yaml(value)
         except ValueError as error:
-            fault = fault or str(error)
-        if fault:
-            raise ParameterError(f"--set {text:.100}: {fault}")
+            raise ParameterError(f"--set {text:.100}: {error}") from None
     return values
 
 
@@ -185,6 +178,14 @@ def _planned(name: str, params, values: dict, place: Place, force: bool) -> Plan
     return PlannedNotebook(experiment, why, values, found)
 
 
+def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
+    """What they ask for together: Ray where one of them does, or the largest number of stages at a
+    time, where 0 is one on each GPU or core."""
+    asked = [getattr(each.experiment.params, "workers", None) for each in notebooks]
+    numbers = [each for each in asked if isinstance(each, int)]
+    return RAY if RAY in asked else 0 if 0 in numbers else max(numbers, default=0)
+
+
 def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     """The plan with its costs, and with all that keeps the run from finishing here.
 
@@ -204,12 +205,11 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
                 seen |= stages.keys()
                 todo[each.name] = new
         left = [stage for stages in todo.values() for stage in stages]
-        asked = [each.experiment.params.workers for each in planned if todo.get(each.name)]
-        # 0, and a Ray that runs here, are a stage on each GPU or core; who counts less shares.
-        counts = [each if isinstance(each, int) else 0 for each in asked if runs_here(each)]
-        workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
-        missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
-        if any(isinstance(each, str) for each in asked) and "ray" not in here.packages:
+        asked = workers_of([each for each in planned if todo.get(each.name)])
+        workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
+        elsewhere = asked == RAY and cluster_address()
+        missing = refusals(profile, left, here, 0 if elsewhere else workers)
+        if asked == RAY and "ray" not in here.packages:
             missing.append(f"Ray is not installed: {INSTALL_RAY}")
         costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
         seconds = {
@@ -265,9 +265,8 @@ def describe(planned: Plan) -> str:
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    asked = [each.values.get("workers") for each in planned.todo]
-    for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
-        lines.append(f"Stages run on {in_words(cluster)}.")
+    if workers_of(planned.todo) == RAY:
+        lines.append(f"Stages run on {in_words()}.")
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 

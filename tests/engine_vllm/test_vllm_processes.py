@@ -15,7 +15,6 @@ from killing import alive, wait_until
 
 from klearlib.errors import KlearError
 from klearlib.policy.load import save_policy
-from klearlib.run import pool
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
@@ -53,9 +52,8 @@ def stages_importable(monkeypatch):
 
 
 @pytest.mark.usefixtures("stages_importable")
-def test_a_stage_samples_and_leaves_no_process(folder, tmp_path, monkeypatch):
+def test_a_stage_samples_and_leaves_no_process(folder, tmp_path):
     """In a fork of a process that has torch, as `klear run` starts it."""
-    monkeypatch.setattr(pool, "was_preloaded", lambda: True)
     stage = Stage("drawn", "vllm_stages:sample_twice", {"model": str(folder)})
     run_stages([stage], runs_dir=tmp_path / "runs", progress=Progress(io.StringIO()))
     told = json.loads((stage.folder(tmp_path / "runs") / "drawn.json").read_text())

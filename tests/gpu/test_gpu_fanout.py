@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.run.devices import gpus
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
+from klearlib.run.provenance import gpus
 from klearlib.run.stage import Stage
 
 pytestmark = pytest.mark.gpu

@@ -1,6 +1,5 @@
 """The configuration as a whole: the paper's recipe, what is refused, what is written down."""
 
-import dataclasses
 import math
 import re
 
@@ -180,15 +179,6 @@ def test_what_the_settings_decide_is_not_for_overrides(model, line):
     words = f"overrides in compute.yaml's verl sets {re.escape(key)}, "
     with pytest.raises(ParameterError, match=words):
         lines(model, cluster=small_cluster(overrides=[line]))
-
-
-@pytest.mark.parametrize(("rollout", "spare"), [("vllm", 0), ("sglang", 1), ("another", 0)])
-def test_rollouts_must_fit_into_the_models_positions(model, rollout, spare):
-    room = 256 - SETTINGS["max_new_tokens"] - spare
-    cluster = small_cluster(rollout=rollout, modules=["mine"], prompt_tokens=room)
-    lines(model, cluster=cluster)
-    with pytest.raises(ParameterError, match=r"need 257 positions with \w+, the model has 256"):
-        lines(model, cluster=dataclasses.replace(cluster, prompt_tokens=room + 1))
 
 
 def test_the_saved_text_is_the_whole_configuration_without_references(model):

@@ -60,7 +60,7 @@ def joined(cluster, monkeypatch):
 def connection(cluster):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", cluster.address)
-        with ray_cluster.connected("ray"):
+        with ray_cluster.connected():
             yield
 
 
@@ -138,7 +138,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
     assert lines[-1].startswith("4 of 4 stages done, ")
     assert not ray.is_initialized()
-    monkeypatch.setattr("klearlib.run.pool.preload", lambda: False)
+    monkeypatch.setattr("klearlib.run.preload.preload", lambda: False)
     _run(stages, tmp_path / "here", workers=2)
     _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
     there, here = (
@@ -154,10 +154,10 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
 
 
 def test_a_client_of_the_cluster(joined, tmp_path, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setenv("RAY_ADDRESS", joined.client)
     stages = [_walk(0), Stage("f", "toy_stages:fail", {"how": "asset"}, {"first": _walk(0)})]
     with pytest.raises(StageFailed, match="no model toy-8b: download it, then run again"):
-        _run(stages, tmp_path, workers=joined.client)
+        _run(stages, tmp_path)
     assert is_done(stages[0], tmp_path)
 
 
@@ -165,10 +165,10 @@ def test_a_cluster_that_does_not_answer(monkeypatch, tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        monkeypatch.setenv("RAY_ADDRESS", address)
-        for workers, named in (("ray", address), (f"ray://{address}", f"ray://{address}")):
+        for named in (address, f"ray://{address}"):
+            monkeypatch.setenv("RAY_ADDRESS", named)
             with pytest.raises(KlearError, match=f"^the Ray cluster at {named} does not answer"):
-                _run([_walk(0)], tmp_path, workers=workers)
+                _run([_walk(0)], tmp_path)
 
 
 def test_a_stage_that_asks_the_cluster_for_gpus_finds_it(kept, tmp_path):

@@ -1,6 +1,5 @@
-"""claims.yaml: what is in it, and that nothing half-written passes."""
+"""claims.yaml: what is in it, and that nothing in it is half-written."""
 
-import copy
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import yaml
 
 from klearlib.evaluate.statistics import ONE_SIDED
 from klearlib.paper import claims
-from klearlib.paper.schema import CLAIMS_FILE, TESTS, parse_claims
+from klearlib.paper.schema import CLAIMS_FILE, COMPARED, STATISTICS, TESTS, parse_claims
 from klearlib.rl.coefficients import CORNERS as CORNERS_OF_THE_LOSS
 
 NOTEBOOKS = {
@@ -33,14 +32,6 @@ KINDS = {
 KINDS |= dict.fromkeys(
     ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C24", "C25"), "direction"
 )
-
-
-DOCUMENT = yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def document():
-    return copy.deepcopy(DOCUMENT)
 
 
 KINDS |= dict.fromkeys(NOTEBOOKS["11_beyond"], "exploration")
@@ -114,41 +105,49 @@ def test_every_claim_says_what_kind_of_test_it_gets():
     assert all(entry.why.endswith(".") and len(entry.why) < 120 for entry in claims())
 
 
-BREAKS = {
-    "no kind of test": lambda d: d["claims"][3].update(test="good"),
-    "a rule lacks a number": lambda d: d["rules"]["trend"]["numbers"].pop("min_steps"),
-    "a rule has one more": lambda d: d["rules"]["mechanism"]["numbers"].update(slack=1.0),
-    "a text": lambda d: d["rules"]["mechanism"]["numbers"].update(tolerance="1e-6"),
-    "a truth value": lambda d: d["claims"][0]["paper"][0].update(value=True),
-    "no statement": lambda d: d["claims"][3].pop("statement"),
-    "a verdict": lambda d: d["claims"][3].update(verdict="reproduced"),
-    "a blank title": lambda d: d["claims"][3].update(title=" "),
-    "unknown kind": lambda d: d["claims"][3].update(kind="hunch"),
-    "order": lambda d: d["claims"].reverse(),
-    "an id twice": lambda d: d["claims"][1].update(id="C1"),
-    "unknown arm": lambda d: d["claims"][0]["comparisons"][0].update(b=["ppo"]),
-    "an arm against itself": lambda d: d["claims"][0]["comparisons"][0].update(b=["gppo"]),
-    "unknown statistic": lambda d: d["claims"][9].update(statistic="best"),
-    "no statistic": lambda d: d["claims"][9].pop("statistic"),
-    "no margin": lambda d: d["claims"][9].update(margin=0),
-    "no comparison": lambda d: d["claims"][3].update(comparisons=[]),
-    "a compared trend": lambda d: d["claims"][2].update(comparisons=d["claims"][0]["comparisons"]),
-    "unknown corner": lambda d: d["claims"][0]["checks"][0].update(corners=["high"]),
-    "no corner": lambda d: d["claims"][0]["checks"][0].pop("corners"),
-    "no share": lambda d: d["claims"][0]["checks"][0].update(at_least=0),
-    "no number of samples": lambda d: d["claims"][12]["paper"][0].pop("num_samples"),
-    "no numbers": lambda d: d["claims"][3].update(paper=[]),
-    "a unit": lambda d: d["claims"][3]["paper"][0].update(unit="percent"),
-    "a claim with an expectation": lambda d: d["claims"][0].update(expectation="it holds"),
-    "an exploration without one": lambda d: d["claims"][-1].pop("expectation"),
-    "explorations first": lambda d: d["claims"].insert(0, d["claims"].pop()),
-    "no list": lambda d: d.update(claims={"C1": d["claims"][0]}),
-}
+UNITS = {"fraction", "reward", "norm", "share", "count", "coefficient"}
+TREND = {"median_factor", "min_share_below", "min_steps", "min_seeds", "max_score_drop"}
+TREND |= {"band_low", "band_high", "min_share_in_band"}
+NUMBERS = {"mechanism": {"tolerance"}, "trend": TREND, "absolute": {"level", "rounding"}}
+NUMBERS |= {"equivalence": {"two_sided"}, "direction": {"one_sided"}}
+NUMBERS |= {"ordering": {"one_sided"}, "exploration": {"one_sided"}}
 
 
-@pytest.mark.parametrize("breaks", BREAKS.values(), ids=BREAKS)
-def test_half_written_claims_are_refused_in_one_line(document, breaks):
-    parse_claims(copy.deepcopy(document))
-    breaks(document)
-    with pytest.raises(ValueError, match=r"^claims\.yaml, [^\n]+$"):
+def test_every_rule_states_its_numbers():
+    for entry in claims():
+        assert entry.rule.numbers.keys() == NUMBERS[entry.kind]
+        assert all(type(value) in (int, float) for value in entry.rule.numbers.values())
+
+
+@pytest.mark.parametrize("entry", claims(), ids=lambda entry: entry.id)
+def test_a_claim_is_written_whole(entry):
+    texts = (entry.title, entry.statement, entry.why, entry.metric, *entry.notes)
+    assert all(text == text.strip() != "" for text in texts)
+    assert {entry.unit, *(number.unit for number in entry.paper)} <= UNITS
+    assert all(type(number.value) in (int, float) for number in entry.paper)
+    if entry.kind == "absolute":
+        assert all(number.num_samples for number in entry.paper)
+    assert bool(entry.comparisons) == (entry.kind in COMPARED)
+    assert not entry.comparisons or entry.statistic in STATISTICS
+    assert entry.margin is None or entry.margin > 0
+    names = [each.name for each in entry.comparisons]
+    assert len({*names}) == len(names)
+    for each in entry.comparisons:
+        arms = {*each.a, *each.b}
+        assert each.a and each.b and len(arms) == len(each.a + each.b), "an arm against itself"
+        assert arms <= set(entry.arms) and each.benchmarks
+    for check in entry.checks:
+        assert set(check.arms) <= set(entry.arms) and set(check.corners) <= set(CORNERS_OF_THE_LOSS)
+        assert bool(check.arms) == bool(check.corners) and 0 < check.at_least < 1
+
+
+def test_a_field_that_is_missing_or_unknown_is_an_error():
+    document = yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8"))
+    assert parse_claims(document) == claims()
+    first = document["claims"][0]
+    statement = first.pop("statement")
+    with pytest.raises(TypeError, match="statement"):
+        parse_claims(document)
+    first |= {"statement": statement, "verdict": "reproduced"}
+    with pytest.raises(TypeError, match="verdict"):
         parse_claims(document)

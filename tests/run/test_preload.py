@@ -16,7 +16,7 @@ from tiny_world import TINY_MODEL, TINY_WORLD
 
 from klearlib.experiments import experiment
 from klearlib.policy.compute import local_compute
-from klearlib.run import forkserver, pool, preload, progress
+from klearlib.run import forkserver, preload, progress
 from klearlib.run.folder import RunFolder
 from klearlib.run.pool import run_stages
 from klearlib.run.preload import ForkedWorker, NewProcess, start_worker, worker_environment
@@ -24,12 +24,12 @@ from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with torch are for Linux")
+PRELOAD = preload.preload
 WALK = Stage("walk", "toy_stages:walk", {"seed": 0, "num_steps": 2, "every": 1000})
 
 
 def _run(stages, runs_dir, monkeypatch, *, forks, **options):
-    monkeypatch.setattr(pool, "was_preloaded", lambda: forks)
-    monkeypatch.setattr(pool, "preload", preload.preload if forks else lambda: False)
+    monkeypatch.setattr(preload, "preload", PRELOAD if forks else lambda: False)
     run_stages(stages, runs_dir=runs_dir, progress=Progress(io.StringIO()), poll_s=0.05, **options)
 
 
@@ -60,10 +60,8 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
     # A relative entry would differ in the new folder.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if os.path.isabs(each)])
     monkeypatch.chdir(tmp_path)
-    mask = os.umask(0o077)
     _run([*stages, again], tmp_path / "forked", monkeypatch, forks=True)
     _run(stages, tmp_path / "plain", monkeypatch, forks=False)
-    os.umask(mask)
 
     plain, *forked = (
         json.loads((stage.folder(tmp_path / how) / "seen.json").read_text())
@@ -86,7 +84,7 @@ def test_another_environment_is_a_new_process(tmp_path, monkeypatch):
     with open(tmp_path / "log", "ab") as log:
         for name, kind in (("KLEAR_ANY", ForkedWorker), ("HF_HUB_OFFLINE", NewProcess)):
             environment = worker_environment() | {name: "1 today"}
-            worker = start_worker(tmp_path / "spec.json", log, environment, fork=True)
+            worker = start_worker(tmp_path / "spec.json", log, environment)
             assert type(worker) is kind
             assert wait_until(lambda worker=worker: worker.poll() is not None)
 
@@ -113,7 +111,6 @@ sys.path[:0] = {path!r}
 from klearlib.run import pool, preload, progress
 from klearlib.run.stage import Stage
 preload.PRELOADED = {modules!r}
-pool.was_preloaded = lambda: True
 preload.preload()
 server = preload._servers[0].process.pid
 print(server, flush=True)
@@ -206,7 +203,7 @@ def test_a_stop_before_the_imports_are_done_leaves_no_process(tmp_path, number, 
 def test_a_fork_that_is_not_wanted_any_more(tmp_path):
     """Ended before the server has heard of it, it touches nothing."""
     code = f"""worker = preload.start_worker("{tmp_path}/spec.json", open("{tmp_path}/log", "ab"),
-    preload.worker_environment(), fork=True)
+    preload.worker_environment())
 assert worker.poll() is None
 worker.terminate()
 assert worker.poll() == -signal.SIGTERM
@@ -221,7 +218,7 @@ worker.kill_group()"""
 def test_exit_codes_and_signals_of_a_fork(tmp_path):
     with open(tmp_path / "log.txt", "ab") as log:
         spec = tmp_path / "spec.json"
-        worker = start_worker(spec, log, worker_environment(), fork=True)
+        worker = start_worker(spec, log, worker_environment())
         assert isinstance(worker, ForkedWorker)
         assert wait_until(lambda: worker.poll() is not None, 60.0)
         assert worker.poll() == 1  # there is no such file
@@ -235,34 +232,9 @@ def test_where_nothing_can_be_forked(tmp_path, monkeypatch):
     with open(tmp_path / "log.txt", "ab") as log:
         monkeypatch.setattr(sys, "platform", "darwin")
         assert not preload.preload()
-        worker = start_worker(tmp_path / "s", log, worker_environment(), fork=True)
+        worker = start_worker(tmp_path / "s", log, worker_environment())
     assert isinstance(worker, NewProcess)
     assert worker.wait() == 1
-
-
-@pytest.mark.parametrize(
-    ("num_stages", "workers", "was_there", "expected"),
-    [
-        (1, 1, False, [False]),
-        (1, 1, True, [True]),
-        (2, 1, False, [True, True]),
-        (3, 2, False, [True, True, True]),
-        (2, 2, True, [True, True]),
-        (0, 2, True, []),
-    ],
-)
-def test_when_a_server_is_of_use(tmp_path, monkeypatch, num_stages, workers, was_there, expected):
-    forked, asked = [], []
-    monkeypatch.setattr(pool, "gpus", list)
-    monkeypatch.setattr(pool, "was_preloaded", lambda: was_there)
-    monkeypatch.setattr(pool, "preload", lambda: asked.append(1) or True)
-    monkeypatch.setattr(pool, "start_worker", lambda *_, fork: forked.append(fork))
-    stages = [WALK] * num_stages
-    places = pool.LocalPlaces(workers, stages)
-    for _ in stages:
-        places.start(0, tmp_path, None, {}, spans=False)
-    assert forked == expected
-    assert bool(asked) == any(expected)
 
 
 def test_a_notebook_that_shows_its_plan_starts_the_imports(tmp_path, monkeypatch):

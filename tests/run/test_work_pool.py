@@ -14,17 +14,18 @@ import pytest
 from killing import alive, parent, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
-from klearlib.run import devices, job, pool, preload
+from klearlib.run import job, pool, preload, provenance
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 
+PRELOAD = preload.preload
+
 
 @pytest.fixture(autouse=True)
 def forks_only_where_asked(monkeypatch):
-    monkeypatch.setattr(pool, "was_preloaded", lambda: False)
-    monkeypatch.setattr(pool, "preload", lambda: False)
+    monkeypatch.setattr(preload, "preload", lambda: False)
 
 
 @pytest.fixture(params=["a new process", "a fork"])
@@ -34,8 +35,7 @@ def worker_is(request, monkeypatch, forks_only_where_asked):
         if sys.platform != "linux":
             pytest.skip("forks of a process that has torch are for Linux")
         monkeypatch.setattr(preload, "PRELOADED", ("torch",))
-        monkeypatch.setattr(pool, "was_preloaded", lambda: True)
-        monkeypatch.setattr(pool, "preload", preload.preload)
+        monkeypatch.setattr(preload, "preload", PRELOAD)
     return request.param
 
 
@@ -117,14 +117,14 @@ def test_places_are_never_exceeded(tmp_path, workers):
 
 
 def test_gpus_to_share_out(monkeypatch):
-    monkeypatch.setattr(devices, "gpu_names", lambda: ("H", "H"))
+    monkeypatch.setattr(provenance, "gpu_names", lambda: ("H", "H"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert devices.gpus() == ["0", "1"]
+    assert provenance.gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert devices.gpus() == []
+    assert provenance.gpus() == []
 
 
-@pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "ray://head", "rays"])
+@pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "rays"])
 def test_bad_workers(tmp_path, workers):
     with pytest.raises(ParameterError, match="workers is"):
         _run([_walk(0)], tmp_path, workers=workers)
@@ -271,7 +271,8 @@ import signal
 from klearlib.run import pool, preload
 from klearlib.run.stage import Stage
 preload.PRELOADED = ()  # the imports of a stage that needs none
-pool.was_preloaded = lambda: {forks}
+if not {forks}:
+    preload.preload = lambda: False
 def stop(*_):
     raise KeyboardInterrupt
 if {stops}:

@@ -114,7 +114,7 @@ def test_plan_doctor_and_run_say_the_same(monkeypatch, capsys):
     assert cli.main(["plan", "--profile", "gpu", "--only", "05"]) == 0
     printed = capsys.readouterr().out.splitlines()
     said = [line.partition("missing: ")[2] for line in printed if "missing:" in line]
-    assert len(said) == 2 and "a stage needs" in said[0] and "days" in said[1]
+    assert len(said) == 2 and "of memory" in said[0] and "days" in said[1]
     assert cli.main(["run", "--profile", "gpu", "--only", "05"]) == 1
     error = capsys.readouterr().err.splitlines()
     assert error == ["klear: 2 things keep this run from finishing:", *(f"  {x}" for x in said)]
@@ -135,7 +135,7 @@ def test_the_workers_that_are_asked_for_reach_the_plan(monkeypatch, capsys):
     assert cli.main(command) == cli.main([*command, "--workers", "2"]) == 0
     assert "missing" not in capsys.readouterr().out
     assert cli.main([*command, "--workers", "4"]) == 0
-    assert "4 stages at a time on one GPU" in capsys.readouterr().out
+    assert "its stages, 4 at a time, need" in capsys.readouterr().out
     assert cli.main(["run", *command[1:], "--workers", "4"]) == 1
     assert "give fewer --workers" in capsys.readouterr().err
 
