@@ -1,9 +1,8 @@
 """One page for each profile, results/<profile>/report.html: no network, no script, and in one file
 but for its largest figures, which lie beside it.
 
-The page follows from the published sections alone, its own and, in one line, those of other
-profiles, so it is byte for byte the same until one of them changes: it holds the time of the runs
-and never that of its building.
+The page follows from the published sections alone, so it is byte for byte the same until one of
+them changes: it holds the time of the runs and never that of its building.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
-from klearlib.params import STATISTICS, load, profiles
-from klearlib.params.place import Place, in_brief, in_yaml, read_place
+from klearlib.params.place import in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import drawn_in, formula_svg
+from klearlib.report.formula import formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
-    NOT_RUN,
-    NOT_TESTED,
     Notebook,
     Section,
     in_paper_order,
@@ -58,7 +54,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "place": place,
         "paper_scale": is_paper_scale(place.profile),
         "changed": changed_rows(sections),
-        "facts": header_facts(sections) | unlike(place, entries, notebooks),
+        "facts": header_facts(sections),
         "sections": sections,
         "published": published,
         "answers": [answer for section in sections for answer in section.answers],
@@ -78,7 +74,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
         images=_images(sections),
-        formulas=_formulas(sections, results_dir / "report.html"),
+        formulas=_formulas(sections),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
@@ -112,36 +108,6 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     }
     joined = {name: " | ".join(dict.fromkeys(texts)) for name, texts in facts.items()}
     return {name: text for name, text in joined.items() if text}
-
-
-def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook]) -> dict[str, str]:
-    """For each other profile with results beside these, where both decide claims: those on which
-    it has another word. Nothing for changed parameters."""
-    facts, mine, known = {}, _words(entries), profiles()
-    for name in known if place.profile in known and not place.changes else ():
-        folder = place.folder.parent / name
-        if name == place.profile or not any(folder.glob("*/section.json")):
-            continue
-        if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
-            continue
-        try:
-            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
-        except KlearError as error:
-            facts[f"results/{name}"] = str(error)
-            continue
-        if both := [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]:
-            words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
-            facts[f"verdicts unlike results/{name}"] = "; ".join(words)
-    return facts
-
-
-def _words(entries: Iterable[dict]) -> dict[str, str]:
-    """Claim -> its word, of those that were tested to the end."""
-    return {
-        entry["claim"]: entry["verdict"]
-        for entry in entries
-        if entry["verdict"] not in (NOT_RUN, NOT_TESTED) and not entry["interim"]
-    }
 
 
 def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
@@ -186,15 +152,13 @@ def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
     return images
 
 
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
+def _formulas(sections: Iterable[Section]) -> dict[str, str]:
+    """LaTeX -> its drawing."""
     formulas = {}
     for section in sections:
         for equation in section.equations:
             try:
-                known = drawn.get(equation.latex.strip())
-                formulas[equation.latex] = known or formula_svg(equation.latex)
+                formulas[equation.latex] = formula_svg(equation.latex)
             except KlearError as error:
                 where = f"{section.notebook}/section.json, Eq. {equation.number}"
                 raise KlearError(f"{where}: {error}") from error
