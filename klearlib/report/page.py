@@ -1,5 +1,5 @@
-"""One page for each profile, results/<profile>/report.html: no network, no script, and in one file
-but for its largest figures, which lie beside it.
+"""One page for each profile, results/<profile>/report.html: no network and no script. Its figures
+are the files beside it.
 
 The page follows from the published sections alone, so it is byte for byte the same until one of
 them changes: it holds the time of the runs and never that of its building.
@@ -7,7 +7,6 @@ them changes: it holds the time of the runs and never that of its building.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,9 +27,6 @@ from klearlib.report.section import (
 from klearlib.report.tables import read_csv
 from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
-
-MAX_FIGURE_BYTES = 400_000
-"""Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
 _FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", "gpu", "cpu")
 
@@ -73,7 +69,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        images=_images(sections),
         formulas=_formulas(sections),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
@@ -133,23 +128,6 @@ def _hardware_text(record: dict) -> str:
     parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
     parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
-    """The address of each figure's image, by notebook and name: the figure itself as data, or the
-    neighbouring file for the largest ones where all together would be more than the budget."""
-    images = {}
-    for section in sections:
-        for figure in section.figures:
-            data = base64.b64encode(section.path(figure.name, "svg").read_bytes()).decode()
-            images[section.notebook, figure.name] = f"data:image/svg+xml;base64,{data}"
-    total = sum(map(len, images.values()))
-    for notebook, name in sorted(images, key=lambda key: (len(images[key]), *key), reverse=True):
-        if total <= MAX_FIGURE_BYTES:
-            break
-        total -= len(images[notebook, name])
-        images[notebook, name] = f"{notebook}/{name}.svg"
-    return images
 
 
 def _formulas(sections: Iterable[Section]) -> dict[str, str]:
