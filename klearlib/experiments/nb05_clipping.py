@@ -13,14 +13,10 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
+from klearlib.experiments.judged import largest_rates, shares_in_corners
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
-from klearlib.experiments.stability import (
-    largest_rates,
-    score_changes,
-    shares_in_corners,
-)
 from klearlib.params import RLOptions
 from klearlib.report.curves import (
     CORNER_TITLES,
@@ -294,7 +290,7 @@ class Clipping(ClippingArms):
             return why
         if not runs:
             return "no run has finished yet"
-        values = runs.gradient_norms(), score_changes(runs)
+        values = runs.gradient_norms(), runs.score_changes()
         return Evidence(values, runs.common_seeds(arms), [self.words_on_rates])
 
     def notes(self) -> list[str]:
