@@ -94,8 +94,7 @@ class Clipping(ClippingArms):
                 self.runs.replicate_scores(arm, seeds, benchmarks, statistic=statistic)
                 for arm in (own, other)
             ]
-            found = answer(*scores, self.judging)
-            yield [*row, found.value, found.low, found.high, found.word, found.reason]
+            yield [*row, *answer(*scores, self.judging)]
 
     def answers(self) -> list[str]:
         if not self.others:

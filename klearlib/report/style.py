@@ -67,8 +67,6 @@ _LOOKS = (
     ("alpha_0.05", "alpha = 0.05", _SKY, "v"),
     ("alpha_0.1", "alpha = 0.1", _VERMILION, "s"),
     ("alpha_0.2", "alpha = 0.2", _PURPLE, "P"),
-    ("sound tests", "sound tests", _BLUE, "o"),
-    ("flawed tests", "flawed tests", _VERMILION, "s"),
     ("only_true", "only true", _BLUE, "o"),
     ("mixed", "mixed", _VERMILION, "s"),
     ("beta_00", "low 0, high 0 (Clip-Higher)", _BLUE, "o"),
