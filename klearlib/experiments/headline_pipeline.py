@@ -231,10 +231,6 @@ class Groundwork:
         return joint
 
     @cached_property
-    def curated(self) -> dict[str, Stage]:
-        return {domain: self.data.curated(domain) for domain in DOMAINS}
-
-    @cached_property
     def selections(self) -> dict[str, Stage]:
         return self.data.joint_selections()
 
