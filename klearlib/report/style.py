@@ -178,7 +178,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
-    """The figure as a small file of `kind` (svg, png, pdf); equal figures give equal bytes.
+    """The figure as a small file of `kind` (svg, png); equal figures give equal bytes.
 
     The dates and program versions that matplotlib writes into files are left out.
     """
@@ -187,7 +187,6 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     no_metadata = {
         "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
         "png": {"Software": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
     buffer = io.BytesIO()
     with figure_style():
@@ -206,9 +205,9 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
-    """Write <name>.svg, .png and .pdf into `folder`; equal figures give equal bytes. Returns the
-    paths by kind; a file is whole or absent."""
-    files = {kind: folder / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
+    """Write <name>.svg and .png into `folder`; equal figures give equal bytes. Returns the paths by
+    kind; a file is whole or absent."""
+    files = {kind: folder / f"{name}.{kind}" for kind in ("svg", "png")}
     return {
         kind: write_bytes(path, figure_bytes(figure, kind), durable=False, make_folder=True)
         for kind, path in files.items()
