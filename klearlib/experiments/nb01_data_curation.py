@@ -114,11 +114,6 @@ class DataCuration(DataExperiment):
                 assert list(removed) == list(_STAGE_WORDS)
                 yield name, counts["num_read"], removed, counts["num_kept"]
 
-    def _graded(self, easy_from: float) -> list[str]:
-        """Easy, hard or unknown, for each problem that the reference has answered."""
-        rates = self.pass_rates["reference"]
-        return difficulties(list(rates), rates, easy_from=easy_from)
-
     @table(
         "Rows of each source, stage by stage.",
         columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
@@ -208,12 +203,13 @@ class DataCuration(DataExperiment):
     @table("The share of hard problems by the reference's pass rate, beside the paper's.")
     def difficulty(self) -> Rows:
         used, n = self.params.easy_from, self.params.reference_responses
-        for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
-            if found := self._graded(easy_from):
-                words = f"{easy_from:g}{' (used)' if easy_from == used else ''}"
-                counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
-                share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
-                yield {"easy_from": words, "problems": len(found)} | counts | share
+        rates = self.pass_rates["reference"]
+        for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]) if rates else ():
+            found = difficulties(list(rates), rates, easy_from=easy_from)
+            words = f"{easy_from:g}{' (used)' if easy_from == used else ''}"
+            counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
+            share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
+            yield {"easy_from": words, "problems": len(found)} | counts | share
 
     @table(
         "The sets at the end, beside the paper's sizes.",
