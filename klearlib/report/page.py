@@ -15,7 +15,7 @@ from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
 from klearlib.params.place import in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import formula_svg
+from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     Notebook,
@@ -69,7 +69,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        formulas=_formulas(sections),
+        formulas=_formulas(sections, results_dir / "report.html"),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
@@ -130,13 +130,15 @@ def _hardware_text(record: dict) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _formulas(sections: Iterable[Section]) -> dict[str, str]:
-    """LaTeX -> its drawing."""
+def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
+    """LaTeX -> its drawing, taken from the page as it is if it is there."""
+    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
     formulas = {}
     for section in sections:
         for equation in section.equations:
             try:
-                formulas[equation.latex] = formula_svg(equation.latex)
+                known = drawn.get(equation.latex.strip())
+                formulas[equation.latex] = known or formula_svg(equation.latex)
             except KlearError as error:
                 where = f"{section.notebook}/section.json, Eq. {equation.number}"
                 raise KlearError(f"{where}: {error}") from error
