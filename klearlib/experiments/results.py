@@ -311,9 +311,9 @@ class Results:
     ) -> np.ndarray:
         """float [seeds]: how far the curve of the mean score over `benchmarks` lies from a straight
         line through it, mean absolute distance over all evaluations."""
+        mine = self.of(series)
         curves = [
             mine.score_curve(name).pivot(index="seed", columns="step", values="value")
-            for mine in [self.of(series)]
             for name in benchmarks
         ]
         means = sum(curves) / len(curves)
