@@ -182,16 +182,20 @@ class BeyondArms(Experiment):
         """Seed -> the students of E3 by series; each kind of error has a teacher of its own."""
         if not self.asks("E3"):
             return {}
-        from klearlib.experiments.origins.erring import KINDS, TEACHER, ErringOrigin
+        from klearlib.experiments.origins.miniature import (
+            ERRING_TEACHER,
+            ERROR_KINDS,
+            ErringOrigin,
+        )
 
         p, found = self.params, {}
         how = replace(self.correctness, num_responses=RESPONSES_OF_ERRING)
         for seed in p.seeds:
             world, mine = seed if self.statistics.design == WORLDS else 0, {}
-            for kind in KINDS:
+            for kind in ERROR_KINDS:
                 data = ErringOrigin(kind, p.profile, how.data_options, world)
                 for difficulty, share in itertools.product(DOSED, how.wrong_shares):
-                    chosen = graded_responses(data, TEACHER, how, difficulty, share)
+                    chosen = graded_responses(data, ERRING_TEACHER, how, difficulty, share)
                     mine[f"E3: {difficulty}_{kind}_{share:g}"] = data.student(
                         "math",
                         chosen,

@@ -169,37 +169,6 @@ class HeadlineParams(FilteredParams):
         return DataOptions(**self.data_options)
 
 
-def released_stages(files: Mapping[str, Mapping]) -> dict[str, Stage]:
-    """Benchmark -> the stage that judges its responses.
-
-    Raises:
-        ParameterError: a benchmark that is none of Table 1's in mathematics, or no file there.
-    """
-    known, found = [name for name, about in REAL.items() if about.domain == "math"], {}
-    for name, where in files.items():
-        if name not in known:
-            raise ParameterError(f"released_responses: {name}: one of {', '.join(known)}")
-        places = {key: place and located(place) for key, place in where.items()}
-        for place in filter(None, places.values()):
-            if not place.exists():
-                raise ParameterError(
-                    f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or "
-                    "correct the path"
-                )
-        found[name] = Stage(
-            "released",
-            "klearlib.evaluate.judging:judge_released",
-            {
-                "benchmark": name,
-                **{key: place and str(place) for key, place in places.items()},
-                "num_responses": _NUM_RESPONSES,
-            },
-            label=f"released responses to {REAL[name].title}",
-            estimate_s=SIZES[name] * _NUM_RESPONSES / 40,
-        )
-    return found
-
-
 class Groundwork:
     """What one world has before RL: its data, its model of both domains, and what RL draws from.
 
@@ -229,10 +198,6 @@ class Groundwork:
                 f"give a factor of {needed / positions:.2f} or more, or a smaller budget"
             )
         return joint
-
-    @cached_property
-    def curated(self) -> dict[str, Stage]:
-        return {domain: self.data.curated(domain) for domain in DOMAINS}
 
     @cached_property
     def selections(self) -> dict[str, Stage]:
@@ -374,9 +339,34 @@ class Pipeline(Experiment):
 
     @cached_property
     def released(self) -> dict[Arm, Stage]:
-        """(benchmark, 0) -> the stage that judges the published responses to it."""
-        files = released_stages(self.params.released_responses)
-        return {(name, 0): stage for name, stage in files.items()}
+        """(benchmark, 0) -> the stage that judges the published responses to it.
+
+        Raises:
+            ParameterError: a benchmark that is none of Table 1's in mathematics, or no file there.
+        """
+        known, found = [name for name, about in REAL.items() if about.domain == "math"], {}
+        for name, where in self.params.released_responses.items():
+            if name not in known:
+                raise ParameterError(f"released_responses: {name}: one of {', '.join(known)}")
+            places = {key: place and located(place) for key, place in where.items()}
+            for place in filter(None, places.values()):
+                if not place.exists():
+                    raise ParameterError(
+                        f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or "
+                        "correct the path"
+                    )
+            found[name, 0] = Stage(
+                "released",
+                "klearlib.evaluate.judging:judge_released",
+                {
+                    "benchmark": name,
+                    **{key: place and str(place) for key, place in places.items()},
+                    "num_responses": _NUM_RESPONSES,
+                },
+                label=f"released responses to {REAL[name].title}",
+                estimate_s=SIZES[name] * _NUM_RESPONSES / 40,
+            )
+        return found
 
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
         return super().run_sets() | self.measured | {"released": self.released}

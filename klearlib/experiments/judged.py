@@ -1,4 +1,5 @@
-"""How an experiment decides its claims: its numbers, paired by replicate, and what they rest on."""
+"""How an experiment decides its claims: its numbers, paired by replicate, and what they rest on:
+whether RL runs are stable, and how many of their tokens a rule can act on."""
 
 from __future__ import annotations
 
@@ -13,14 +14,12 @@ from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Results, not_judged_text
 from klearlib.paper import Claim, claim
 from klearlib.params.statistics import WORLDS
+from klearlib.report.decide import is_stable
 from klearlib.report.verdicts import Evidence, Judging
 
 if TYPE_CHECKING:
     from klearlib.experiments.tidy import Arm
     from klearlib.params.statistics import StatisticsParams
-
-NO_STEP = "No step trained"
-"""How the notes begin that say in which arms."""
 
 
 class Judged:
@@ -120,24 +119,49 @@ class Judged:
     def _idle(self, about: Claim) -> list[str]:
         # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
         sets = self.judged_on()
-        idle = _untrained(sets.get(about.id, sets[""]))
+        idle = sets.get(about.id, sets[""]).untrained()
         names = {series.rpartition(": ")[2] for series, _ in idle}
         return list(idle.values()) if names & (set(about.arms) or names) else []
 
     def _alarms(self) -> list[str]:
         """The sentences on arms in which no step trained, or truncation rose with the score."""
         sets = self.judged_on().values()
-        found = [*map(_untrained, sets), *map(_truncated, sets)]
+        found = [*(runs.untrained() for runs in sets), *(runs.truncation_rose() for runs in sets)]
         return [*dict.fromkeys(note for each in found for note in each.values())]
 
 
-def _untrained(runs: Results) -> dict[Arm, str]:
-    """The arms in which no step trained, each with a sentence that says so."""
-    found = runs.untrained().items()
-    return {arm: f"{NO_STEP} in {runs.runs[arm].about['title']}: {why}" for arm, why in found}
+def stable_runs(runs: Results) -> dict[Arm, bool]:
+    """Whether each run is stable by the limits of C3."""
+    limits, found = claim("C3").rule.numbers, {}
+    for series, seed in runs.runs:
+        mine = runs.of(series).with_seeds([seed])
+        (norms,), (change,) = mine.gradient_norms()[series], mine.score_changes()[series]
+        found[series, seed] = is_stable(norms, change, limits)
+    return found
 
 
-def _truncated(runs: Results) -> dict[Arm, str]:
-    """The arms in which truncation rose with the score, each with a sentence that says so."""
-    found = runs.truncation_rose().items()
-    return {arm: f"In {runs.runs[arm].about['title']} {words}" for arm, words in found}
+def largest_rates(
+    runs: Mapping[float, Results], rules: Sequence[str]
+) -> tuple[Results, Callable[[str, Sequence[int]], np.ndarray]]:
+    """The runs of the seeds that have all `rules` at every learning rate, at one of them; and
+    (rule, seeds) -> log10 of the largest rate at which the run of each seed is stable, half the
+    smallest where it is at none: float [seeds]."""
+    stable = {rate: stable_runs(each) for rate, each in runs.items()}
+    done = set.intersection(*(set(each.common_seeds(rules)) for each in runs.values()))
+
+    def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
+        borne = [[rate for rate in runs if stable[rate][rule, seed]] for seed in seeds]
+        return np.log10([max([min(runs) / 2, *rates]) for rates in borne])
+
+    return runs[min(runs)].with_seeds(done), largest
+
+
+def shares_in_corners(runs: Results, about: Claim) -> dict[str, float]:
+    """Check on corners -> the share of tokens in them, mean over steps, seeds and its arms."""
+    found = {}
+    for check in about.checks:
+        mine = runs.of(*check.arms)
+        shares = [mine.curve(f"train/token_share_{corner}")["value"] for corner in check.corners]
+        # No share at all: no token was trained on, so nothing could show a difference.
+        found[check.name] = sum(float(each.mean()) if len(each) else 0.0 for each in shares)
+    return found

@@ -13,7 +13,7 @@ from klearlib.experiments.tidy import RUNS, Place, Published, Run, unlike
 from klearlib.params import root
 from klearlib.params.place import place_of, read_place
 from klearlib.report.page import build_report
-from klearlib.report.section import SECTION, SampleItem, Section
+from klearlib.report.section import SampleItem, Section
 
 _NOT_KEYED = ("workers",)  # of the parameters, which change no result
 
@@ -35,14 +35,9 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
     places = {each: read_place(path) for each, path in paths.items()}
     one, first = next(iter(places.items()))
     for each, place in places.items():
-        published = [section.parent for section in paths[each].glob(f"*/{SECTION}")]
-        old = [
-            path.name for path in published if _has_runs(path.name) and not (path / RUNS).is_file()
-        ]
-        if old or not any((path / RUNS).is_file() for path in published):
-            what = f"notebook {old[0]}" if old else "a notebook"
+        if not any(paths[each].glob(f"*/{RUNS}")):
             raise ParameterError(
-                f"{each} has no {RUNS} of {what}: name a results folder of this version of klear"
+                f"{each} has no {RUNS}: name a results folder of this version of klear"
             )
         if (place.profile, place.changes) != (first.profile, first.changes):
             raise ParameterError(
@@ -70,11 +65,6 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
         if experiment.gathers:
             experiment(experiment.params_of(first.profile), place).publish()
     return build_report(place.folder, catalogue.experiments())
-
-
-def _has_runs(name: str) -> bool:
-    """Whether a folder of this name is that of a notebook that publishes runs."""
-    return name in catalogue.names() and not catalogue.experiment_of(name).gathers
 
 
 def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -> Published:
@@ -155,16 +145,15 @@ def _require_alike(name: str, one: str, first: Published, folder: str, part: Pub
 
 def _samples(sections: Sequence[Section]) -> list[SampleItem]:
     """Of each series those of the first replicate that has it."""
-    seeds = sections[0].parameters.get("seeds", ())
-    order = {f", seed {seed}": place for place, seed in enumerate(seeds)}
-    best: dict[str, tuple[int, list[SampleItem]]] = {}
-    for section in sections:
-        for item in section.samples:
-            title, seed, number = item.arm.rpartition(", seed ")
-            rank = order.get(seed + number, len(order))
-            known = best.get(title, (rank + 1, []))[0]
-            if rank < known:
-                best[title] = rank, []
-            if best[title][0] == rank:
-                best[title][1].append(item)
-    return [item for _, items in best.values() for item in items]
+    seeds = [str(seed) for seed in sections[0].parameters.get("seeds", ())]
+    items = [item for section in sections for item in section.samples]
+
+    def place(arm: str) -> int:
+        seed = arm.rpartition(", seed ")[2]
+        return seeds.index(seed) if seed in seeds else len(seeds)
+
+    first: dict[str, str] = {}  # series -> its arm of the first replicate
+    for item in items:
+        series = item.arm.rpartition(", seed ")[0]
+        first[series] = min(first.get(series, item.arm), item.arm, key=place)
+    return [item for arm in first.values() for item in items if item.arm == arm]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from klearlib.curation.pass_rates import PassRate
+from klearlib.curation.pass_rates import PassRate, difficulties, kept_by_majority
+from klearlib.experiments.demos import planted
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.shown import Rows, fact, table
@@ -113,13 +114,6 @@ class DataCuration(DataExperiment):
                 assert list(removed) == list(_STAGE_WORDS)
                 yield name, counts["num_read"], removed, counts["num_kept"]
 
-    def _graded(self, easy_from: float) -> list[str]:
-        """Easy, hard or unknown, for each problem that the reference has answered."""
-        from klearlib.curation.pass_rates import difficulties
-
-        rates = self.pass_rates["reference"]
-        return difficulties(list(rates), rates, easy_from=easy_from)
-
     @table(
         "Rows of each source, stage by stage.",
         columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
@@ -138,8 +132,6 @@ class DataCuration(DataExperiment):
     @fact
     def planted(self) -> list[list]:
         """Domain, kind, way, rows, and those of them that curation found."""
-        from klearlib.experiments.demos import planted
-
         rows = []
         for domain in self.cards if uses_miniature(self.params) else ():
             stage = self.curated[domain, "used"]
@@ -160,8 +152,6 @@ class DataCuration(DataExperiment):
     def removed(self) -> list[dict]:
         """Of each rule of overlap and domain: how many rows it removed, how many of those that were
         planted, and how many others do share an n-gram."""
-        from klearlib.experiments.demos import planted
-
         rows = []
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
@@ -199,8 +189,6 @@ class DataCuration(DataExperiment):
             yield [*row, rows - hits, shared, each["boilerplate"] / max(1, rows), each["left"]]
 
     def _others_that_share(self, stage: Stage, domain: str, removals: dict, leaks: set) -> int:
-        from klearlib.experiments.demos import planted
-
         names = [benchmark["name"] for benchmark in stage.params["benchmarks"]]
         items = planted.items(self.folder(stage.inputs["world"]), names)
         prompts = planted.prompts(self.folder(stage.inputs["sources"]), domain)
@@ -215,20 +203,19 @@ class DataCuration(DataExperiment):
     @table("The share of hard problems by the reference's pass rate, beside the paper's.")
     def difficulty(self) -> Rows:
         used, n = self.params.easy_from, self.params.reference_responses
-        for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
-            if found := self._graded(easy_from):
-                words = f"{easy_from:g}{' (used)' if easy_from == used else ''}"
-                counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
-                share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
-                yield {"easy_from": words, "problems": len(found)} | counts | share
+        rates = self.pass_rates["reference"]
+        for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]) if rates else ():
+            found = difficulties(list(rates), rates, easy_from=easy_from)
+            words = f"{easy_from:g}{' (used)' if easy_from == used else ''}"
+            counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
+            share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
+            yield {"easy_from": words, "problems": len(found)} | counts | share
 
     @table(
         "The sets at the end, beside the paper's sizes.",
         columns="set, problems, responses, paper",
     )
     def sets(self) -> Rows:
-        from klearlib.curation.pass_rates import kept_by_majority
-
         for domain, card in self.cards.items():
             ranked = self.data.ranked_sources(domain)
             kept = [card["responses"][name] for name in ranked]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from klearlib.experiments.origins import Origin
-from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row
 from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
@@ -58,10 +58,6 @@ class TeacherAblation(StudentExperiment):
             found[name, 0] = self.data.measured("math", model, label=f"benchmarks: {label}", **how)
         return found
 
-    @cached_property
-    def teacher_runs(self) -> Results:
-        return self.done("teachers")
-
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
         return super().run_sets() | {"teachers": self.measured_teachers}
 
@@ -71,8 +67,8 @@ class TeacherAblation(StudentExperiment):
         "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",
     )
     def table3(self) -> Figure:
-        names, marks = tuple(_IN_TABLE_3), ("student", "teacher")
-        teachers = [Row(name, self.teacher_runs.of(name), None, name, "teacher") for name in names]
+        names, marks, themselves = tuple(_IN_TABLE_3), ("student", "teacher"), self.done("teachers")
+        teachers = [Row(name, themselves.of(name), None, name, "teacher") for name in names]
         panels = self.panels(teachers)
         return scores_beside_paper(panels, groups=names, series=marks, x_label="teacher")
 

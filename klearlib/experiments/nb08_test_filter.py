@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from klearlib.curation.pass_rates import PassRate
+from klearlib.curation.pass_rates import PassRate, kept_by_pass_rate
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.results import Arm
@@ -111,8 +111,6 @@ class TestFilter(CodeRL):
         self, rates: dict[str, PassRate], threshold: float, keep_equal: bool
     ) -> dict[str, bool]:
         """Whether the filter keeps each problem."""
-        from klearlib.curation.pass_rates import kept_by_pass_rate
-
         kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
         return dict(zip(rates, kept, strict=True))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -273,16 +273,12 @@ class ZeroAdvantage(Experiment):
     )
     def training(self) -> Rows:
         """Updates that were skipped and rollouts that could not be judged are sums."""
-        for comparison, arm, runs in self._arms():
-            share = runs.positive_share()
-            row = [comparison, series_style(arm).label, len(runs), *map(runs.mean, _MEANS.values())]
-            counts = map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))
-            yield [*row, float(share["value"].mean()), *counts]
-
-    def _arms(self) -> Iterator[tuple[str, str, Results]]:
         for comparison, arms in self.comparisons.items():
             for arm, runs in self.of(comparison).each(arms):
-                yield comparison, arm, runs
+                row = [comparison, series_style(arm).label, len(runs)]
+                row += map(runs.mean, _MEANS.values())
+                row.append(float(runs.positive_share()["value"].mean()))
+                yield [*row, *map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))]
 
     @table("Three groups by hand and by autograd.")
     def gradients(self) -> Rows:

@@ -24,12 +24,12 @@ from klearlib.experiments.beyond_arms import (
     neighbours,
 )
 from klearlib.experiments.demos.neighbours import neighbour_gradients
+from klearlib.experiments.judged import largest_rates, shares_in_corners, stable_runs
 from klearlib.experiments.nb02_data_correctness import DOSED
 from klearlib.experiments.results import Results, last_fifth
 from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
-from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.bars import forest_figure, heat_maps
 from klearlib.report.curves import learning_curves
 from klearlib.report.section import NOT_TESTED, SampleItem
@@ -200,10 +200,10 @@ class Beyond(BeyondArms):
     def e3(self) -> Figure:
         import pandas as pd
 
-        from klearlib.experiments.origins.erring import KINDS
+        from klearlib.experiments.origins.miniature import ERROR_KINDS
 
         runs, rows = self.part("E3"), []
-        for arm in itertools.product(DOSED, KINDS, self.correctness.wrong_shares):
+        for arm in itertools.product(DOSED, ERROR_KINDS, self.correctness.wrong_shares):
             difficulty, kind, share = arm
             name = f"{difficulty}_{kind}_{share:g}"
             if seeds := runs.common_seeds([name]):

@@ -20,6 +20,8 @@ from klearlib.rl.settings import is_second_half
 if TYPE_CHECKING:
     import pandas as pd
 
+NO_STEP = "No step trained"
+"""How the notes begin that say in which arms."""
 _SAMPLE_CHARS = 1200
 
 
@@ -170,14 +172,20 @@ class Results:
         return norms
 
     def untrained(self) -> dict[Arm, str]:
-        """The runs in which no step had a gradient, with the likely reason."""
-        found = {arm: untrained(run.metrics) for arm, run in self.runs.items()}
-        return {arm: why for arm, why in found.items() if why}
+        """The runs in which no step had a gradient, each with a sentence on the likely reason."""
+        return {
+            arm: f"{NO_STEP} in {run.about['title']}: {why}"
+            for arm, run in self.runs.items()
+            if (why := untrained(run.metrics))
+        }
 
     def truncation_rose(self) -> dict[Arm, str]:
-        """The runs in which truncation rose with the score, with the words that say so."""
-        found = {arm: truncation_rose(run.metrics) for arm, run in self.runs.items()}
-        return {arm: words for arm, words in found.items() if words}
+        """The runs in which truncation rose with the score, each with a sentence that says so."""
+        return {
+            arm: f"In {run.about['title']} {words}"
+            for arm, run in self.runs.items()
+            if (words := truncation_rose(run.metrics))
+        }
 
     def drawn_samples(self) -> list[SampleItem]:
         """What the policies wrote at their last step, as `klearlib.rl.samples.draw_samples` keeps
@@ -216,6 +224,12 @@ class Results:
         )
         return _frame(ends, ["series", "seed", "value"])
 
+    def score_changes(self) -> dict[str, list[float]]:
+        """Series -> for each seed how much its score on the validation set changed."""
+        ends, starts = (self.end_scores("validation", first=first) for first in (False, True))
+        both = ends.merge(starts, on=["series", "seed"], suffixes=("", "_start"))
+        return (both["value"] - both["value_start"]).groupby(both["series"]).apply(list).to_dict()
+
     def end(self, arm: Arm, benchmark: str, *, first: bool = False) -> Evaluation:
         """The last evaluation of a run on `benchmark`, with `first` its first."""
         found = self.runs[arm].evaluations[benchmark]
@@ -228,11 +242,9 @@ class Results:
     def end_counts(self, benchmark: str, *, first: bool = False) -> tuple[int, int]:
         """Over the last evaluations of all runs: responses that could not be judged, and
         truncated."""
-        found = [self.end(arm, benchmark, first=first) for arm in self.runs]
-        not_judged, truncated = (
-            sum(each.total(name) for each in found) for name in ("not_judged", "truncated")
-        )
-        return not_judged, truncated
+        ends = [self.end(arm, benchmark, first=first) for arm in self.runs]
+        not_judged = sum(each.total("not_judged") for each in ends)
+        return not_judged, sum(each.total("truncated") for each in ends)
 
     def looked_at(self, *, first: bool = False) -> dict[str, float]:
         """`counts.looked_at` of all responses of the runs' last evaluations, with `first` of their
@@ -299,9 +311,9 @@ class Results:
     ) -> np.ndarray:
         """float [seeds]: how far the curve of the mean score over `benchmarks` lies from a straight
         line through it, mean absolute distance over all evaluations."""
+        mine = self.of(series)
         curves = [
             mine.score_curve(name).pivot(index="seed", columns="step", values="value")
-            for mine in [self.of(series)]
             for name in benchmarks
         ]
         means = sum(curves) / len(curves)

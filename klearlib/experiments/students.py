@@ -119,9 +119,6 @@ class StudentExperiment(DataExperiment):
             for series, each in self.of_domain(beside.domain).items()
         ]
 
-    def benchmarks(self, domain: str) -> dict[str, str]:
-        return counterparts(self.params.profile, domain)
-
     @table(
         "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
         "interval.",
@@ -129,8 +126,9 @@ class StudentExperiment(DataExperiment):
     def scores(self) -> Frame:
         import pandas as pd
 
+        profile = self.params.profile
         parts = [
-            score_table(self.rows(each), self.benchmarks(each.domain), self.params.profile)
+            score_table(self.rows(each), counterparts(profile, each.domain), profile)
             for each in self.beside
         ]
         return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
@@ -142,7 +140,7 @@ class StudentExperiment(DataExperiment):
             for each in self.beside
             for panel in score_bars(
                 [*self.rows(each), *also],
-                self.benchmarks(each.domain),
+                counterparts(self.params.profile, each.domain),
                 self.params.profile,
                 responses=self.own(each.domain, "eval_responses"),
                 seeds=self.params.seeds,

@@ -166,21 +166,12 @@ def headline_bars(
     return figure
 
 
-def model_color(model: str) -> str:
-    """The colour of a step of the pipeline: that of its learning curves where it has some.
-
-    >>> model_color("base model")
-    '#4D4D4D'
-    """
-    return series_style(model.partition(",")[0]).color
-
-
 def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highlight: str) -> None:
     values = frame.set_index("model")["value"]
     for place, model in enumerate(models):
         if model in values.index:
             own = model == highlight
-            look = {"edgecolor": model_color("code RL") if own else _INK, "linestyle": "--"}
+            look = {"edgecolor": series_style("code RL").color if own else _INK, "linestyle": "--"}
             look |= {"facecolor": _PALE, "linewidth": 1.8 if own else 1.0}
             axis.barh(place, values[model], height=0.7, **look)
             _write(axis, values[model], place, values[model], bold=own)
@@ -195,7 +186,9 @@ def _draw_ours(axis: Axes, panel: BarPanel, models: Sequence[str]) -> None:
         if model not in rows.index:
             continue
         value, low, high = (float(rows.loc[model, name]) for name in ("value", "low", "high"))
-        look = {"color": model_color(model), "hatch": "///" if "," in model else None}
+        # "code RL, YaRN" is code RL in another setting: its colour, hatched.
+        name, setting, _ = model.partition(",")
+        look = {"color": series_style(name).color, "hatch": "///" if setting else None}
         axis.barh(place, value, height=0.7, **look, edgecolor="white", linewidth=0.0)
         end = value
         if low == low and high == high:

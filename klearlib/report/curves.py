@@ -217,11 +217,10 @@ def corner_shares(frame: pd.DataFrame) -> Figure:
     """
     from matplotlib.ticker import PercentFormatter
 
-    quantities = [name for name in QUANTITY_LABELS if name in set(frame["quantity"])] or ["tokens"]
-    figure = new_figure(12.0, 2.8 * len(quantities) + 0.9)
+    figure = new_figure(12.0, 2.8 * len(QUANTITY_LABELS) + 0.9)
     with figure_style():
-        axes = figure.subplots(len(quantities), 4, squeeze=False, sharey="row", sharex=True)
-        for row, quantity in enumerate(quantities):
+        axes = figure.subplots(len(QUANTITY_LABELS), 4, sharey="row", sharex=True)
+        for row, (quantity, label) in enumerate(QUANTITY_LABELS.items()):
             chosen = frame[frame["quantity"] == quantity]
             top = chosen["value"].max() if len(chosen) else 0.0
             limits = (-0.03 * top, 1.08 * top) if top > 0 else (-0.0003, 0.01)
@@ -231,9 +230,9 @@ def corner_shares(frame: pd.DataFrame) -> Figure:
                 _draw_ours(axis, here, limits=limits, note=note, is_rate=True)
                 if row == 0:
                     axis.set_title(words, fontsize=10.5)
-                if row == len(quantities) - 1:
+                if row == len(QUANTITY_LABELS) - 1:
                     axis.set_xlabel("RL step")
-            axes[row, 0].set_ylabel(QUANTITY_LABELS[quantity])
+            axes[row, 0].set_ylabel(label)
             axes[row, 0].yaxis.set_major_formatter(PercentFormatter(1.0))
         _draw_legend(figure, [frame])
     return figure

@@ -1,28 +1,23 @@
-"""One page for each profile, results/<profile>/report.html: no network, no script, and in one file
-but for its largest figures, which lie beside it.
+"""One page for each profile, results/<profile>/report.html: no network and no script. Its figures
+are the files beside it.
 
-The page follows from the published sections alone, its own and, in one line, those of other
-profiles, so it is byte for byte the same until one of them changes: it holds the time of the runs
-and never that of its building.
+The page follows from the published sections alone, so it is byte for byte the same until one of
+them changes: it holds the time of the runs and never that of its building.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
-from klearlib.params import STATISTICS, load, profiles
-from klearlib.params.place import Place, in_brief, in_yaml, read_place
+from klearlib.params.place import in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
-    NOT_RUN,
-    NOT_TESTED,
     Notebook,
     Section,
     in_paper_order,
@@ -32,9 +27,6 @@ from klearlib.report.section import (
 from klearlib.report.tables import read_csv
 from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
-
-MAX_FIGURE_BYTES = 400_000
-"""Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
 _FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", "gpu", "cpu")
 
@@ -58,7 +50,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "place": place,
         "paper_scale": is_paper_scale(place.profile),
         "changed": changed_rows(sections),
-        "facts": header_facts(sections) | unlike(place, entries, notebooks),
+        "facts": header_facts(sections),
         "sections": sections,
         "published": published,
         "answers": [answer for section in sections for answer in section.answers],
@@ -77,7 +69,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        images=_images(sections),
         formulas=_formulas(sections, results_dir / "report.html"),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
@@ -114,36 +105,6 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     return {name: text for name, text in joined.items() if text}
 
 
-def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook]) -> dict[str, str]:
-    """For each other profile with results beside these, where both decide claims: those on which
-    it has another word. Nothing for changed parameters."""
-    facts, mine, known = {}, _words(entries), profiles()
-    for name in known if place.profile in known and not place.changes else ():
-        folder = place.folder.parent / name
-        if name == place.profile or not any(folder.glob("*/section.json")):
-            continue
-        if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
-            continue
-        try:
-            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
-        except KlearError as error:
-            facts[f"results/{name}"] = str(error)
-            continue
-        if both := [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]:
-            words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
-            facts[f"verdicts unlike results/{name}"] = "; ".join(words)
-    return facts
-
-
-def _words(entries: Iterable[dict]) -> dict[str, str]:
-    """Claim -> its word, of those that were tested to the end."""
-    return {
-        entry["claim"]: entry["verdict"]
-        for entry in entries
-        if entry["verdict"] not in (NOT_RUN, NOT_TESTED) and not entry["interim"]
-    }
-
-
 def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
     """Those of `names` with a claim that no neighbouring folder has a final verdict on, and the
     folders that have verdicts on others of theirs."""
@@ -167,23 +128,6 @@ def _hardware_text(record: dict) -> str:
     parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
     parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
-    """The address of each figure's image, by notebook and name: the figure itself as data, or the
-    neighbouring file for the largest ones where all together would be more than the budget."""
-    images = {}
-    for section in sections:
-        for figure in section.figures:
-            data = base64.b64encode(section.path(figure.name, "svg").read_bytes()).decode()
-            images[section.notebook, figure.name] = f"data:image/svg+xml;base64,{data}"
-    total = sum(map(len, images.values()))
-    for notebook, name in sorted(images, key=lambda key: (len(images[key]), *key), reverse=True):
-        if total <= MAX_FIGURE_BYTES:
-            break
-        total -= len(images[notebook, name])
-        images[notebook, name] = f"{notebook}/{name}.svg"
-    return images
 
 
 def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:

@@ -251,7 +251,7 @@ def write_section(
         **content,
     )
     for name in _names(folder) - figures.keys() - tables.keys():
-        for kind in ("csv", "md", "svg", "png", "pdf"):
+        for kind in ("csv", "md", "svg", "png"):
             made.path(name, kind).unlink(missing_ok=True)
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)

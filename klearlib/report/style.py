@@ -67,8 +67,6 @@ _LOOKS = (
     ("alpha_0.05", "alpha = 0.05", _SKY, "v"),
     ("alpha_0.1", "alpha = 0.1", _VERMILION, "s"),
     ("alpha_0.2", "alpha = 0.2", _PURPLE, "P"),
-    ("sound tests", "sound tests", _BLUE, "o"),
-    ("flawed tests", "flawed tests", _VERMILION, "s"),
     ("only_true", "only true", _BLUE, "o"),
     ("mixed", "mixed", _VERMILION, "s"),
     ("beta_00", "low 0, high 0 (Clip-Higher)", _BLUE, "o"),
@@ -180,7 +178,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
-    """The figure as a small file of `kind` (svg, png, pdf); equal figures give equal bytes.
+    """The figure as a small file of `kind` (svg, png); equal figures give equal bytes.
 
     The dates and program versions that matplotlib writes into files are left out.
     """
@@ -189,7 +187,6 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     no_metadata = {
         "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
         "png": {"Software": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
     buffer = io.BytesIO()
     with figure_style():
@@ -208,9 +205,9 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
-    """Write <name>.svg, .png and .pdf into `folder`; equal figures give equal bytes. Returns the
-    paths by kind; a file is whole or absent."""
-    files = {kind: folder / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
+    """Write <name>.svg and .png into `folder`; equal figures give equal bytes. Returns the paths by
+    kind; a file is whole or absent."""
+    files = {kind: folder / f"{name}.{kind}" for kind in ("svg", "png")}
     return {
         kind: write_bytes(path, figure_bytes(figure, kind), durable=False, make_folder=True)
         for kind, path in files.items()

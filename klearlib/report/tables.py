@@ -58,7 +58,7 @@ def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
     return f"{number:{plus}.1e}"
 
 
-def interval_text(value: float, low: float, high: float, *, digits: int = 1) -> str:
+def interval_text(value: float, low: float, high: float) -> str:
     """A value with its interval; without finite ends, the value and the word that says so.
 
     >>> interval_text(61.23, 58.0, 64.44)
@@ -66,7 +66,7 @@ def interval_text(value: float, low: float, high: float, *, digits: int = 1) -> 
     """
 
     def text(number: float) -> str:
-        return f"{number:.{digits}f}" if math.isfinite(number) else MISSING
+        return f"{number:.1f}" if math.isfinite(number) else MISSING
 
     if text(value) == MISSING:
         return MISSING

@@ -179,20 +179,12 @@ def decide_order(
     return Verdict(about.id, tuple(shown), texts, reason, settle, word)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """How an arm of a user's own compares with another one, by the test of the claims: in points,
-    infinite ends for no interval."""
+def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> tuple[float, float, float, str, str]:
+    """How an arm of a user's own compares with another one, by the test of the claims: (a - b, low,
+    high, word, reason), in points, infinite ends for no interval.
 
-    value: float
-    low: float
-    high: float
-    word: str
-    reason: str
-
-
-def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> Answer:
-    """a, b: float [replicates], scores as fractions, 2 replicates or more."""
+    a, b: float [replicates], scores as fractions, 2 replicates or more.
+    """
     import numpy as np
 
     from klearlib.evaluate import statistics
@@ -206,7 +198,7 @@ def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> Answer:
         word, reason = "not decided", f"profile {by.profile} is a smoke test, which decides nothing"
     elif decision.replicates_needed:
         reason += f"; it takes {decision.replicates_needed} replicates"
-    return Answer(found.value, found.low, found.high, word, reason)
+    return found.value, found.low, found.high, word, reason
 
 
 def _failed(about: Claim, checked: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, printable
 from klearlib.experiments.catalogue import notebooks_of
-from klearlib.experiments.judged import NO_STEP
+from klearlib.experiments.results import NO_STEP
 from klearlib.params import profiles, require_profile, root
 from klearlib.params.place import Place, in_yaml, own_places, place_of
 from klearlib.report.watch import title_of

@@ -89,7 +89,7 @@ def test_data_are_those_of_the_other_notebooks(profile):
 
     mine, first = of(NOTEBOOK), of("01_data_curation")
     for domain in DOMAINS:
-        assert mine.first.curated[domain].key == first.curated[domain, "used"].key
+        assert mine.first.data.curated(domain).key == first.curated[domain, "used"].key
     assert mine.first.pools["math"].inputs["pass_rates"].key == first.responses["strong"].key
     soft = of("07_soft_reward").arms
     assert {mine.first.pools["code"].key} == {stage.inputs["pool"].key for stage in soft.values()}

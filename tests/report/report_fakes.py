@@ -276,7 +276,7 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
     else:
         for item in content["figures"]:
             svg = b"<svg xmlns='http://www.w3.org/2000/svg'></svg>"
-            for kind, content_of in (("svg", svg), ("png", b"IEND\xaeB`\x82"), ("pdf", b"")):
+            for kind, content_of in (("svg", svg), ("png", b"IEND\xaeB`\x82")):
                 (folder / f"{item['name']}.{kind}").write_bytes(content_of)
     for item in content["tables"]:
         write_table(scores(), folder, item["name"])

@@ -237,5 +237,5 @@ def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch)
 
 @each_folder
 def test_committed_results_are_small(folder):
-    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pdf"]
+    kept = [path for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in kept) < MEGABYTES * 1e6

@@ -64,9 +64,7 @@ def test_what_is_written_is_read_again_and_the_same_bytes_come_twice(tmp_path):
     assert section.verdicts == fakes.record().verdicts and section.folder == path.parent
     assert section.published(["scores", "absent", "curve"]) == ["scores", "curve"]
     names = {file.name for file in path.parent.iterdir()}
-    assert names == {
-        *("curve.svg", "curve.png", "curve.pdf", "scores.csv", "scores.md", "section.json")
-    }
+    assert names == {*("curve.svg", "curve.png", "scores.csv", "scores.md", "section.json")}
     before = {file: file.read_bytes() for file in path.parent.iterdir()}
     written(tmp_path)
     assert before == {file: file.read_bytes() for file in path.parent.iterdir()}

@@ -46,7 +46,6 @@ def test_numbers_for_people(value, expected):
 
 def test_interval_text():
     assert interval_text(61.2, 58.04, 64.36) == "61.2 (58.0 to 64.4)"
-    assert interval_text(0.5123, 0.4, 0.6, digits=3) == "0.512 (0.400 to 0.600)"
     assert interval_text(61.2, math.nan, math.nan) == "61.2 (no interval)"
     assert interval_text(61.2, -math.inf, math.inf) == "61.2 (no interval)"
     assert interval_text(math.nan, 0, 1) == "–"

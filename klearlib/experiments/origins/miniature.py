@@ -10,10 +10,14 @@ from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
 from klearlib.miniature.sources import TEMPLATES
 from klearlib.miniature.stages import code_start_stages, data_stages, joint_stages, start_stages
-from klearlib.params import DataOptions, SFTPhase, load
+from klearlib.params import DataMiniatureParams, DataOptions, SFTPhase, load
 from klearlib.run.stage import Stage
 
 _TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
+ERROR_KINDS = ("habit", "random")
+ERRING_TEACHER = "weak"
+"""The teacher of `ErringOrigin` that errs; the others do not."""
+_ERRS = ("slip_share", "step_noise")
 
 
 class MiniatureOrigin(Origin):
@@ -147,3 +151,24 @@ class MiniatureOrigin(Origin):
 
     def test_teacher(self) -> Stage | None:
         return code_start_stages(self._code, compute=self.compute)["teacher"]
+
+
+class ErringOrigin(MiniatureOrigin):
+    """The miniature with a teacher that errs in one way alone, for E3 of notebook 11: with the
+    habits of the profile's weak teacher ("habit"), or at any step, half as often as those do
+    ("random"); it learns as long as the middle teacher. As often, it was right in 37 % of easy
+    responses where the other was in 65 %, too few to choose from."""
+
+    def __init__(self, kind: str, profile: str, options: DataOptions, world: int):
+        """kind: one of `ERROR_KINDS`."""
+        super().__init__(profile, options, world)
+        self.kind = kind
+
+    @cached_property
+    def _data(self) -> DataMiniatureParams:
+        found = self._load("data_miniature")
+        share, often = found.weak_slip_share, found.weak_slip_share * found.slip_rate / 2
+        habits, noise = (share, 0.0) if self.kind == "habit" else (0.0, often)
+        others = {f"{who}_{how}": 0.0 for who in ("middle", "strong") for how in _ERRS}
+        weak = {f"weak_{how}": value for how, value in zip(_ERRS, (habits, noise), strict=True)}
+        return replace(found, **others, **weak, weak_steps=found.middle_steps)
