@@ -73,8 +73,8 @@ class Clipping(ClippingArms):
 
     @table(
         "Your rules, each less a rule of the library, by the number that decides C1 and the same "
-        "paired t-test, in points.",
-        columns="rule, against, seeds, difference, low, high, verdict, why",
+        "paired t-test, in points. differs_on: the share of tokens whose coefficients may differ.",
+        columns="rule, against, seeds, difference, low, high, differs_on, verdict, why",
         when=lambda e: bool(e.others),
     )
     def your_rules(self) -> Rows:
@@ -85,23 +85,48 @@ class Clipping(ClippingArms):
             seeds = self.runs.common_seeds([own, other])
             seeds = [s for s in seeds if s in self.deciding_seeds] if decides else seeds
             row = [self.rules[own].title, self.rules[other].title, len(seeds)]
+            differs = self._differs_on(own, other)
             if len(seeds) < 2:
                 done = f"{len(seeds)} replicate{'' if len(seeds) == 1 else 's'} of both"
                 why = f"{done} done, and the test needs two"
-                yield [*row, *[float("nan")] * 3, NOT_RUN, why]
+                yield [*row, *[float("nan")] * 3, differs, NOT_RUN, why]
                 continue
             scores = [
                 self.runs.replicate_scores(arm, seeds, benchmarks, statistic=statistic)
                 for arm in (own, other)
             ]
-            yield [*row, *answer(*scores, self.judging)]
+            value, low, high, word, reason = answer(*scores, self.judging)
+            yield [*row, value, low, high, differs, word, reason]
+
+    def _differs_on(self, own: str, other: str) -> float:
+        """The share of tokens in those regions, inside the clip range or in a corner of it, where
+        the coefficients of two rules differ at all: mean over steps and runs of both."""
+        import torch
+
+        from klearlib.rl.coefficients import coefficient, corner_masks, rule_from, trial_tokens
+
+        how = self.params.rule_defaults
+        rules = [rule_from(rule_spec(self.rules[name].rule, **how)) for name in (own, other)]
+        ratio, advantage, of_token = trial_tokens(torch.float64, clip=rules[1])
+        first, second = (coefficient(ratio, advantage, rule, **of_token) for rule in rules)
+        apart = ~torch.isclose(first, second) & (advantage != 0)
+        masks = corner_masks(ratio, advantage, rules[1])
+        runs, share = self.runs.of(own, other), 0.0
+        inside = 1.0
+        for corner, mask in masks.items():
+            here = runs.mean(f"train/token_share_{corner}")
+            inside -= here
+            share += here if bool(apart[mask].any()) else 0.0
+            apart &= ~mask
+        return share + (inside if bool(apart.any()) else 0.0)
 
     def answers(self) -> list[str]:
         if not self.others:
             return []
         return [
             f"{each.rule} - {each.against}: {each.difference:+.1f} points "
-            f"[{each.low:+.1f}, {each.high:+.1f}], n = {each.seeds}: {each.verdict} ({each.why})"
+            f"[{each.low:+.1f}, {each.high:+.1f}], n = {each.seeds}: {each.verdict} ({each.why}); "
+            f"their coefficients differ on at most {100 * each.differs_on:.2g} % of the tokens"
             if each.seeds > 1
             else f"{each.rule} - {each.against}: {each.why}"
             for each in self.table("your_rules").itertuples()

@@ -351,11 +351,14 @@ def check_function(rule: Rule) -> None:
 
 
 def trial_tokens(
-    dtype: torch.dtype,
+    dtype: torch.dtype, *, clip: Rule | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """Ratio and advantage [K] and `TOKEN_VALUES` of a grid of tokens: ratios from 0 to
-    `largest_ratio`."""
+    `largest_ratio`, with `clip` also close to both ends of its clip range."""
     ratios = [*_RATIOS, largest_ratio(dtype)]
+    if clip is not None:
+        ends = (1 - clip.eps_low, 1 + clip.eps_high)
+        ratios += [end * by for end in ends if math.isfinite(end) for by in (0.98, 1.02)]
     axes = (ratios, _ADVANTAGES, _LOGP_OLD, _ENTROPY)
     grid = torch.cartesian_prod(*(torch.tensor(axis, dtype=dtype) for axis in axes))  # [K, 4]
     ratio, advantage, logp_old, entropy = grid.unbind(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_runs import HOW, again, finish_all
+from metric_names import METRICS
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.clipping_arms import ClippingParams
@@ -14,6 +15,12 @@ from klearlib.suite.summary import summary
 SOURCE = (
     "def half(ratio, advantage, *, eps_low, eps_high):\n    return ratio.clamp(max=1 + eps_high)\n"
 )
+SHARES = {
+    "train/token_share_low_negative": 0.01,
+    "train/token_share_high_positive": 0.02,
+    "train/token_share_low_positive": 0.04,
+    "train/token_share_high_negative": 0.08,
+}
 
 
 def with_half(**how) -> Clipping:
@@ -25,7 +32,8 @@ def with_half(**how) -> Clipping:
 
 def finished(e: Clipping, own: float) -> Clipping:
     ends = {name: 0.5 for name in e.rules} | dict.fromkeys(e.others, own)
-    finish_all(e, ends)
+    every = {name: 0.0 for name in METRICS if "token_share" in name} | SHARES
+    finish_all(e, ends, lambda *_: every)
     return again(e)
 
 
@@ -35,6 +43,14 @@ def test_the_same_test_decides(project, own, word):
     assert list(table["against"]) == ["GPPO", "Clip-Higher"]
     assert list(table["verdict"]) == [word] * 2 and list(table["seeds"]) == [3, 3]
     assert (table["low"] <= table["difference"]).all()
+
+
+def test_the_share_of_tokens_on_which_rules_differ(project):
+    """`half` is GPPO above the range for A > 0, keeps the ratio below it, and is bounded for A < 0
+    where GPPO keeps the ratio."""
+    table = finished(with_half(), 0.5).table("your_rules").set_index("against")
+    assert table.loc["GPPO", "differs_on"] == pytest.approx(0.01 + 0.08)
+    assert table.loc["Clip-Higher", "differs_on"] == pytest.approx(0.01 + 0.02 + 0.08)
 
 
 def test_the_answer_is_read_first(project):
