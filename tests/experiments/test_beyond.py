@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fake_runs import HOW, again, finish, published, verdicts
+from klearlib.rl.neighbours import aspo
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.beyond_arms import (
@@ -30,8 +31,8 @@ from klearlib.experiments.rules import require_usable, rule_spec
 from klearlib.paper import claim
 from klearlib.params import RLOptions
 from klearlib.rl.advantages import group_advantages
-from klearlib.rl.coefficients import coefficient, rule_from
-from klearlib.rl.neighbours import aspo
+from klearlib.rl.coefficients import coefficient
+from klearlib.rl.rule_specs import rule_from
 
 RATES = [1e-4, 3e-4]
 PARAMS = BeyondParams(
