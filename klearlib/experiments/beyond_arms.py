@@ -219,7 +219,7 @@ def at(exploration: str, rate: float, updates: int | None = None) -> str:
 
 def neighbours() -> dict[str, tuple[str | dict, dict]]:
     """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
-    aspo, gspo, m2po = read_rules(["aspo", "gspo", "m2po"])
+    aspo, gspo, m2po = read_rules([{"name": "aspo", "eps_high": 0.28}, "gspo", "m2po"])
     return {
         "gppo": ("gppo", {}),
         "clip_higher": ("clip_higher", {}),

@@ -66,10 +66,10 @@ def corner_gradients(
         def push(tokens: TokenBatch, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
             of = (logp, tokens.logp_old, tokens.advantage, tokens.correction)
             clamp = settings.log_ratio_clamp
-            whole = token_weights(*of, rule=rule, entropy=entropy, log_ratio_clamp=clamp)
+            whole = token_weights(*of, rule=rule, entropy=entropy, log_ratio_clamp=clamp)  # F A
             corners = corner_masks((logp - tokens.logp_old).exp(), tokens.advantage, rule)
             here = corners.get(region, ~torch.stack([*corners.values()]).any(0))
-            return whole * here
+            return whole * here  # [C]
 
         return push
 

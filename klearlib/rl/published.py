@@ -2,9 +2,8 @@
 
 r is pi / pi_old of a token, s the geometric mean of r over a response and W its product. Each
 function below gives F (`Rule.function`) or w (`Rule.weights`) of one rule. A number of a paper is
-an argument here and stands in `klearlib.rl.rule_table`, which has the papers, the code that was
-read, and the rules that fit neither place. `tests/rl/test_published.py` holds each against its
-printed objective.
+an argument here and stands in `klearlib.rl.rule_table`, beside the paper and the code that was read.
+`tests/rl/test_published.py` holds each against its printed objective.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def _aspo(ratio, advantage, *, eps_low, eps_high, cap):
 
 def _sapo(ratio, advantage, *, tau_positive, tau_negative):
     """SAPO: the derivative of a sigmoid of r - 1 in the place of a clip; F(1) = 1."""
-    positive = (advantage > 0).to(ratio.dtype)
+    positive = (advantage > 0).to(ratio.dtype)  # 1 or 0, so that tau has all its digits
     tau = tau_positive * positive + tau_negative * (1 - positive)
     gate = torch.sigmoid(tau * (ratio - 1))
     return 4 * gate * torch.sigmoid(tau * (1 - ratio)) * ratio
@@ -73,14 +72,14 @@ def _topr_token(ratio, advantage):
 
 def _dppo_tv(ratio, advantage, *, logp, logp_old, delta, cap):
     """DPPO: min(r, cap), and 0 where A pushes a probability further than `delta` away."""
-    change = logp.exp() - logp_old.exp()
+    change = logp.exp() - logp_old.exp()  # p - q
     outward = leaves(change, advantage, low=-delta, high=delta)
     return torch.where(outward, torch.zeros_like(ratio), ratio.clamp(max=cap))
 
 
 def _dppo_kl(ratio, advantage, *, logp, logp_old, delta, cap):
     """The same by the KL divergence of two coins, which show this token or another."""
-    p, q = logp.exp(), logp_old.exp()
+    p, q = logp.exp(), logp_old.exp()  # now, and of the policy that sampled
     others = (1 - q) * ((1 - q + 1e-8).log() - (1 - p + 1e-8).log())
     far = q * (logp_old - logp) + others > delta
     outward = far & (((advantage > 0) & (p > q)) | ((advantage < 0) & (p < q)))
@@ -89,7 +88,7 @@ def _dppo_kl(ratio, advantage, *, logp, logp_old, delta, cap):
 
 def _dcpo(ratio, advantage, *, logp_old, eps_low, eps_high, cap):
     """DCPO: PPO in a range that is wider for tokens that were unlikely."""
-    q = logp_old.exp().clamp(min=1e-30)
+    q = logp_old.exp().clamp(min=1e-30)  # of the policy that sampled; not 0, it divides
     low = 0.5 + 0.5 * (1 - 4 * eps_low / q).clamp(min=0).sqrt()
     high = (0.5 + 0.5 * (1 + 4 * eps_high / q).sqrt()).clamp(max=cap)
     cut = leaves(ratio, advantage, low=low, high=high) | ((advantage < 0) & (ratio > cap))
@@ -101,7 +100,7 @@ def _dcpo(ratio, advantage, *, logp_old, eps_low, eps_high, cap):
 
 def _sequence_ratio(log_ratio, advantage, response, *, eps_low, eps_high):
     """GSPO: s, and 0 where s leaves the clip range outwards."""
-    s = of_response(log_ratio, response).exp().clamp(max=_LARGEST)
+    s = of_response(log_ratio, response).exp().clamp(max=_LARGEST)  # [K]
     return torch.where(leaves(s, advantage, low=1 - eps_low, high=1 + eps_high), 0.0, s)
 
 
@@ -115,7 +114,7 @@ def _gmpo(log_ratio, advantage, response, *, clip):
 
 def _vespo(log_ratio, advantage, response, *, positive, negative):
     """VESPO: W^k exp(l (1 - W)), with (k, l) by the sign of A and log W clamped to 20."""
-    log_w = of_response(log_ratio, response, torch.sum).clamp(-20, 20)
+    log_w = of_response(log_ratio, response, torch.sum).clamp(-20, 20)  # as its code
     is_positive = (advantage >= 0).double()
     k, decay = (
         p * is_positive + n * (1 - is_positive) for p, n in zip(positive, negative, strict=True)
@@ -125,7 +124,7 @@ def _vespo(log_ratio, advantage, response, *, positive, negative):
 
 def _topr(log_ratio, advantage, response):
     """TOPR: 1 where A >= 0, and min(W, 1) elsewhere."""
-    w = of_response(log_ratio, response, torch.sum).clamp(max=0.0).exp()
+    w = of_response(log_ratio, response, torch.sum).clamp(max=0.0).exp()  # min(W, 1)
     return torch.where(advantage < 0, w, 1.0)
 
 

@@ -1,5 +1,5 @@
-"""Every rule that can be compared, with the numbers that its paper or its authors' code gives, and
-the published rules that cannot. No torch."""
+"""The rules of other papers, with the numbers that each paper or its authors' code gives. Those that
+cannot be had are named in docs/own-rule.md. No torch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PUBLISHED = {
     "cispo_cap_5": PublishedRule(
         "CISPO, cap 5", "2510.13786 (ScaleRL)", "cispo_one_sided", _CLIP_HIGHER | {"cap": 5.0}
     ),
-    "aspo": PublishedRule("ASPO", "2510.06062; authors' code", "aspo", _CLIP_HIGHER | {"cap": 3.0}),
+    "aspo": PublishedRule("ASPO", "2510.06062; authors' code", "aspo", _PPO | {"cap": 3.0}),
     "dr_grpo": PublishedRule(
         "Dr. GRPO",
         "2503.20783; trl, verl",
@@ -157,18 +157,3 @@ PUBLISHED = {
     ),
 }
 """By the name in `rules` of a notebook."""
-
-NOT_EXPRESSIBLE = {
-    "KL-Cov (2505.22617)": "a term that does not carry A",
-    "DRO, Kimi 1.5, prime-rl's penalty": "the same",
-    "Clip-Cov (2505.22617)": "drops tokens at random",
-    "DCPO's advantage (2509.02333)": "all earlier visits of a problem",
-    "REINFORCE++ (2501.03262)": "a reference policy, and a deviation over tokens",
-    "LUFFY (2504.14945)": "responses of another policy",
-    "IcePop (2510.18855), MIS": "a sampler unlike the trainer: with one engine the factor is 1",
-    "ASPO's entropy quantile (2510.06062)": "a rank among the tokens of a response",
-    "REAL (2602.05630)": "replaces A by a softmax over the group",
-    "CFPO (2601.22801), FIPO (2603.19835)": "neither paper nor authors' code could be read",
-    "VACO, DRPO, MinPRO": "the same",
-}
-"""Published rule -> what it needs that F, w and the advantage of a rollout do not have."""
