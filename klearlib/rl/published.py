@@ -2,8 +2,8 @@
 
 r is pi / pi_old of a token, s the geometric mean of r over a response and W its product. Each
 function below gives F (`Rule.function`) or w (`Rule.weights`) of one rule. A number of a paper is
-an argument here and stands in `klearlib.rl.rule_table`, beside the paper and the code that was read.
-`tests/rl/test_published.py` holds each against its printed objective.
+an argument here and stands in `klearlib.rl.rule_table`, beside the paper and the code that was
+read. `tests/rl/test_published.py` holds each against its printed objective.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rules of other papers, with the numbers that each paper or its authors' code gives. Those that
-cannot be had are named in docs/own-rule.md. No torch."""
+"""The rules of other papers, with the numbers that each paper or its authors' code gives. Those
+that cannot be had are named in docs/own-rule.md. No torch."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ PUBLISHED = {
     "topr_token": PublishedRule("TOPR by token", "2503.14286; ROLL", "topr_token", _CLIP_HIGHER),
     "topr": PublishedRule(
         "TOPR",
-        "2503.14286; its gradient, quoted",
+        "2503.14286, quoted by ROLL",
         "topr",
         _CLIP_HIGHER,
         {"normalizer": "sequence_sum"},
@@ -130,17 +130,21 @@ PUBLISHED = {
         _CLIP_HIGHER | {"positive": [2.0, 3.0], "negative": [3.0, 2.0]},
     ),
     "m2po": PublishedRule(
-        "M2PO", "2510.01161; AReaL's page", "m2po", _CLIP_HIGHER | {"budget": 0.04}
+        "M2PO",
+        "2510.01161, quoted: no released code drops the outward tokens alone",
+        "m2po",
+        _CLIP_HIGHER | {"budget": 0.04},
     ),
     "m2po_capped": PublishedRule(
         "M2PO, its code",
         "2510.01161; authors' code",
         "m2po_capped",
-        _CLIP_HIGHER | {"budget": 0.04, "widest_low": 0.7, "widest_high": 1.5},
+        # Its function has floors of 0.7 and 1.5, which its trainer and scripts leave off.
+        _CLIP_HIGHER | {"budget": 0.04, "widest_low": 1.0, "widest_high": 1.0},
     ),
     "bapo": PublishedRule(
         "BAPO",
-        "2510.18927; authors' code",
+        "2510.18927; authors' code, numbers of its README",
         "bapo",
         _CLIP_HIGHER
         | {"low": [0.6, 0.9], "high": [1.2, 3.0], "step": 0.05, "target": 1.0, "cap": 3.0},

@@ -109,7 +109,10 @@ def test_each_neighbour_has_the_gradient_of_its_printed_objective(monkeypatch):
 
 def test_masks_and_cuts_of_the_neighbours_by_hand():
     ratio = torch.tensor([0.2, 0.5, 1.0, 1.2, 1.3, 5.0])
-    plus, minus = (f_of({"name": "aspo", "eps_high": 0.28}, ratio, torch.full((6,), sign)) for sign in (1.0, -1.0))
+    plus, minus = (
+        f_of({"name": "aspo", "eps_high": 0.28}, ratio, torch.full((6,), sign))
+        for sign in (1.0, -1.0)
+    )
     # 1 / r, at most 3, cut above the range; r, at most 3, cut below it.
     assert plus.tolist() == pytest.approx([3, 2, 1, 1 / 1.2, 0, 0])
     assert minus.tolist() == pytest.approx([0, 0, 1, 1.2, 1.3, 3])

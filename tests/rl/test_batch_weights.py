@@ -13,10 +13,11 @@ from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.rule_table import PUBLISHED
 
 CLIP = {"eps_low": 0.1, "eps_high": 0.12}
+WIDENED = {"widest_low": 0.7, "widest_high": 1.5}
 HOW = {
     "gspo": {"rule": rule_from({"name": "gspo", **CLIP}), "normalizer": "sequence"},
     "m2po": {"rule": rule_from(PUBLISHED["m2po"].spec)},
-    "m2po_capped": {"rule": rule_from(PUBLISHED["m2po_capped"].spec)},
+    "m2po_capped": {"rule": rule_from(PUBLISHED["m2po_capped"].spec | WIDENED)},
 }
 
 
