@@ -44,10 +44,10 @@ from klearlib.params import SMOKE
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.shape import ModelShape, shape_of
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.train import update
 from klearlib.sft.batches import Example

@@ -19,8 +19,8 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import save_policy
 from klearlib.policy.shape import ModelShape
 from klearlib.records import Group, Problem, Response, Verdict
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.rollouts import form_batch
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.train import train_on
 

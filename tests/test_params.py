@@ -67,8 +67,8 @@ MISTAKES = {
     "twice": ({"seeds": [1, 1]}, "seeds names a value twice"),
     "negative seed": ({"seeds": [0, -1]}, "seeds[1] must be at least 0, got -1"),
     "choice": (
-        {"rules": ["gpo"]},
-        "unknown rule 'gpo', or FILE.py:NAME of one; did you mean 'gppo'?",
+        {"rules": ["gppoo"]},
+        "unknown rule 'gppoo', or FILE.py:NAME of one; did you mean 'gppo'?",
     ),
     "zero rate": ({"learning_rates": [0]}, "learning_rates[0] must be above 0.0"),
     "eps_low above 1": ({"eps_low": 1.5}, "eps_low must be at most 1.0"),

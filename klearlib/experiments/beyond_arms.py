@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 from klearlib.errors import ParameterError
@@ -26,6 +25,7 @@ from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
+from klearlib.rl.rule_table import PUBLISHED
 from klearlib.run.stage import Stage
 
 EXPLORATIONS = ("E1", "E2", "E3", "E4", "E5")
@@ -58,11 +58,8 @@ NEIGHBOURS = {
     "m2po": "M2PO",
 }
 """Arm of E5 beside GPPO -> what people call it."""
-TIS_CAP = 2.0
-GSPO_CLIP = {"eps_low": 3e-4, "eps_high": 4e-4}
 RESPONSES_OF_ERRING = 6
 """To a problem, of the teachers of E3: the largest dose needs more wrong ones than four hold."""
-_NEIGHBOURS = Path(__file__).parents[1] / "rl" / "neighbours.py"
 
 
 @dataclass(frozen=True)
@@ -226,14 +223,14 @@ def at(exploration: str, rate: float, updates: int | None = None) -> str:
 
 def neighbours() -> dict[str, tuple[str | dict, dict]]:
     """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
-    aspo, gspo = read_rules([f"{_NEIGHBOURS}:aspo", {"name": f"{_NEIGHBOURS}:gspo", **GSPO_CLIP}])
+    aspo, gspo, m2po = read_rules([{"name": "aspo", "eps_high": 0.28}, "gspo", "m2po"])
     return {
         "gppo": ("gppo", {}),
         "clip_higher": ("clip_higher", {}),
         "unclipped": ("unclipped", {}),
         "dr_grpo": ("clip_higher", {"group_std": "none"}),
         "aspo": (aspo, {}),
-        "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": TIS_CAP}),
-        "gspo": (gspo, {"batch_weights": "sequence_ratio", "normalizer": "sequence"}),
-        "m2po": ("unclipped", {"batch_weights": "second_moment"}),
+        "tis": ("clip_higher", PUBLISHED["tis"].options),
+        "gspo": (gspo, PUBLISHED["gspo"].options),
+        "m2po": (m2po, {}),
     }

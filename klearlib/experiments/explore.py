@@ -68,7 +68,7 @@ class Exploring:
         Its ``attrs["prompts"]`` has the prompt's ids of each (problem, response). Raises
         ParameterError where no such run, or step, is there.
         """
-        from klearlib.rl.coefficients import rule_from
+        from klearlib.rl.rule_specs import rule_from
         from klearlib.rl.token_record import TOKENS
 
         folder, stage = self._trained(series, seed)

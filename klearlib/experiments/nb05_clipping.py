@@ -14,6 +14,7 @@ from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding, 
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.judged import largest_rates, shares_in_corners
+from klearlib.experiments.results import PUSHED_DOWN
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
@@ -66,7 +67,7 @@ class Clipping(ClippingArms):
     @cached_property
     def others(self) -> dict[str, Rule]:
         """Series -> the rule, of those that the paper does not print."""
-        from klearlib.rl.coefficients import rule_from
+        from klearlib.rl.rule_specs import rule_from
 
         own, how = [a for a in self.rules.values() if a.is_own], self.params.rule_defaults
         return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
@@ -100,13 +101,17 @@ class Clipping(ClippingArms):
 
     def _differs_on(self, own: str, other: str) -> float:
         """The share of tokens in those regions, inside the clip range or in a corner of it, where
-        the coefficients of two rules differ at all: mean over steps and runs of both."""
+        the coefficients of two rules differ at all: mean over steps and runs of both. 1 for weights
+        of responses or mini-batches."""
         import torch
 
-        from klearlib.rl.coefficients import coefficient, corner_masks, rule_from, trial_tokens
+        from klearlib.rl.coefficients import coefficient, corner_masks
+        from klearlib.rl.rule_specs import rule_from, trial_tokens
 
         how = self.params.rule_defaults
         rules = [rule_from(rule_spec(self.rules[name].rule, **how)) for name in (own, other)]
+        if any(rule.weights is not None for rule in rules):
+            return 1.0
         ratio, advantage, of_token = trial_tokens(torch.float64, clip=rules[1])
         first, second = (coefficient(ratio, advantage, rule, **of_token) for rule in rules)
         apart = ~torch.isclose(first, second) & (advantage != 0)
@@ -260,8 +265,7 @@ class Clipping(ClippingArms):
         gppo = self.gradients[self.gradients["rule"] == "gppo"]
         # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C26", "E6")}
-        found["C25"] = "no run logs train/pushed_down_share yet"
+        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C25", "C26", "E6")}
         return {"C14": Evidence(error), **found, "C3": self._stability()}
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
@@ -279,6 +283,10 @@ class Clipping(ClippingArms):
             domain, runs, rates = "code", self.joint_results, ""
         runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
         checked = shares_in_corners(runs, about)
+        if claim_id == "C25":
+            if not runs.logs(PUSHED_DOWN):
+                return f"no run logs {PUSHED_DOWN}: klear 0.20 does, and trains them anew"
+            return self.paired(claim_id, runs, runs.pushed_down, words=[rates], checked=checked)
         if claim_id == "C26":
             tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
             if tries < 4:

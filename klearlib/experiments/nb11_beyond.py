@@ -14,7 +14,6 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
 from klearlib.experiments.beyond_arms import (
     EXPLORATIONS,
-    GSPO_CLIP,
     NEIGHBOURS,
     RESPONSES_OF_ERRING,
     RULES,
@@ -292,10 +291,9 @@ class Beyond(BeyondArms):
             "Dr. GRPO divides by a constant in its paper and by the tokens of the mini-batch here. "
             "TIS corrects for the sampler: one engine in one precision samples and trains here, so "
             "its factor is 1 to rounding, the arm shows Clip-Higher and decides nothing.",
-            "GSPO clips the ratio of a whole response, at its paper's "
-            f"{GSPO_CLIP['eps_low']:g} and {GSPO_CLIP['eps_high']:g}; M2PO masks by the second "
-            "moment of a mini-batch. Both take log-probabilities of a mini-batch before its "
-            "gradients (option batch_weights); table factors has the share of tokens they cut.",
+            "GSPO clips the ratio of a whole response, at its paper's 3e-4 and 4e-4; M2PO masks by "
+            "the second moment of a mini-batch. Both take log-probabilities of a mini-batch before "
+            "its gradients; table factors has the share of tokens they cut.",
             f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, as the largest dose "
             "needs more wrong ones than four hold.",
             "E4 averages by micro-batches of "

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NO_STEP = "No step trained"
 """How the notes begin that say in which arms."""
+PUSHED_DOWN = "train/pushed_down_share"
 _SAMPLE_CHARS = 1200
 
 
@@ -276,6 +277,22 @@ class Results:
             for name in benchmarks
         ]
         return np.concatenate(parts, axis=1)
+
+    def logs(self, metric: str) -> bool:
+        """Whether every run has a number of this metric."""
+        runs = self.runs.values()
+        return all(any(line.get(metric) is not None for line in run.metrics) for run in runs)
+
+    def pushed_down(self, series: str, seeds: Sequence[int]) -> np.ndarray:
+        """float [seeds]: the share of tokens with A < 0 whose log-probability falls in a step, mean
+        over the measured steps of the first half."""
+
+        def mean(seed: int) -> float:
+            lines = self.runs[series, seed].metrics
+            first_half = lines[: max(1, len(lines) // 2)]
+            return float(np.mean([v for e in first_half if (v := e.get(PUSHED_DOWN)) is not None]))
+
+        return np.array([mean(seed) for seed in seeds])
 
     def pass_at_half(self, series: str, seeds: Sequence[int]) -> np.ndarray:
         """float [seeds]: pass@k of the last evaluation on the validation problems, k half of the

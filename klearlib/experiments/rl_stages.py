@@ -6,13 +6,14 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Origin, Start
-from klearlib.experiments.rules import RULE_OPTIONS, rule_spec
+from klearlib.experiments.rules import RULE_OPTIONS, TITLES, rule_spec
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
     EVALUATION_TOP_P,
     JUDGED_BY,
     require_counted_parts,
+    require_old_logprobs,
 )
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, require_own_parts
@@ -120,10 +121,10 @@ def rl_arm(
         "half_cosine": half_cosine,
     }
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
-    if params.engine == VERL and "source" in clipping:
+    if params.engine == VERL and ("source" in clipping or clipping["name"] not in TITLES):
         raise ParameterError(
-            f"engine is verl, whose losses are the library's rules, and {label} is a rule of one's "
-            "own: set engine: local"
+            f"engine is verl, whose losses are {', '.join(TITLES)}, and {label} is another rule: "
+            "set engine: local"
         )
     if params.engine == VERL and options.reward_function is not None:
         raise ParameterError("engine is verl, whose rewards are the library's: set engine: local")
@@ -132,6 +133,7 @@ def rl_arm(
         (computes,) = how.values()
         differ = computes["precision"] == "bf16" or computes.get("engine") == "vllm"
         settings["logp_old"] = "trainer" if differ else "sampler"
+        require_old_logprobs(replace(options, logp_old=settings["logp_old"]))
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool

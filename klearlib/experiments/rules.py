@@ -10,11 +10,12 @@ from klearlib.errors import ParameterError
 from klearlib.params import RLOptions, did_you_mean
 from klearlib.params.own_files import text_of
 from klearlib.report.style import own_series
+from klearlib.rl.rule_table import PUBLISHED
 
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
 TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO", "unclipped": "unclipped"}
-"""The rules of the library that a notebook can compare, and what people call them."""
+"""The rules of the paper, and what people call them."""
 _CLIP = ("eps_low", "eps_high")
 _TAKES = {
     "unclipped": (),
@@ -39,8 +40,9 @@ class RuleArm:
 
 
 def read_rules(given: object) -> list[str | dict]:
-    """The parameter `rules`: each a name of `TITLES`, FILE.py:NAME, or a mapping of either as
-    ``name``, a ``label`` if another one is wanted, and values in place of the notebook's.
+    """The parameter `rules`: each a name of `TITLES` or of
+    `klearlib.rl.rule_table.PUBLISHED`, FILE.py:NAME, or a mapping of either as ``name``, a
+    ``label`` if another one is wanted, and values in place of the notebook's or of the published.
 
     A path is relative to the project's folder. The text of the file becomes the ``source`` of the
     rule, which is then a mapping, and is read no more where there is one.
@@ -80,7 +82,8 @@ def rule_title(rule: str | dict) -> str:
     """
     if isinstance(rule, str):
         return TITLES[rule]
-    name = rule["name"].rpartition(":")[2] if "source" in rule else TITLES[rule["name"]]
+    known = TITLES | {name: each.title for name, each in PUBLISHED.items()}
+    name = rule["name"].rpartition(":")[2] if "source" in rule else known[rule["name"]]
     values = (f"{key} {value:g}" for key, value in _values(rule).items())
     return rule.get("label") or ", ".join([name, *values])
 
@@ -96,13 +99,15 @@ def rule_spec(rule: str | dict, *, eps_low: float, eps_high: float, options: RLO
     """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
     key. Where its file was and what people call it are no part of it.
 
-    See `klearlib.rl.coefficients.rule_from`.
+    See `klearlib.rl.rule_specs.rule_from`.
     """
     rule = {"name": rule} if isinstance(rule, str) else rule
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     if "source" in rule:
         name = rule["name"].rpartition(":")[2]
         return {"name": name, "source": rule["source"], **clip, **_values(rule)}
+    if (found := PUBLISHED.get(rule["name"])) is not None:
+        return found.spec | _values(rule)
     known = clip | {name: getattr(options, name) for name in RULE_OPTIONS} | _values(rule)
     spec = {name: known[name] for name in _TAKES[rule["name"]]}
     return {"name": rule["name"]} | {n: v for n, v in spec.items() if v is not None}
@@ -113,11 +118,11 @@ def require_usable(rule: str | dict, *, eps_low: float, eps_high: float, options
     its function fails on a small grid; see `klearlib.rl.coefficients`."""
     if isinstance(rule, str):
         return
-    from klearlib.rl.coefficients import check_function, rule_from
+    from klearlib.rl.rule_specs import check_function, rule_from
 
     try:
         found = rule_from(rule_spec(rule, eps_low=eps_low, eps_high=eps_high, options=options))
-        if found.is_own:
+        if found.by_function or found.weights is not None:
             check_function(found)
         elif "source" in rule and _values(rule):
             raise ValueError(f"a Rule has its own numbers: leave out {', '.join(_values(rule))}")
@@ -141,16 +146,17 @@ def _read(given: object) -> str | dict:
         rule = rule | {"name": f"{Path(file).name}:{own}", "source": source}
     values = _values(rule)
     if "source" not in rule:
-        if name not in TITLES:
-            near = did_you_mean(name, TITLES)
+        takes = _TAKES | {name: tuple(each.values) for name, each in PUBLISHED.items()}
+        if name not in takes:
+            near = did_you_mean(name, takes)
             raise ParameterError(f"rules: unknown rule {name!r}, or FILE.py:NAME of one; {near}")
-        for key in (key for key in values if key not in _TAKES[name]):
-            raise ParameterError(f"rules, {name}: {key}: {did_you_mean(key, _TAKES[name])}")
+        for key in (key for key in values if key not in takes[name]):
+            raise ParameterError(f"rules, {name}: {key}: {did_you_mean(key, takes[name])}")
     for key, value in values.items():
         if type(value) not in (int, float):
             raise ParameterError(f"rules, {name}: {key} must be a number, got {value!r}")
     rule = rule | {key: float(value) for key, value in values.items()}  # 1 and 1.0 are one run
-    return name if rule.keys() == {"name"} else rule
+    return name if rule.keys() == {"name"} and name in TITLES else rule
 
 
 def _values(rule: dict) -> dict:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from klearlib.params.fields import Record, choice, count, parameter, rate, require
 from klearlib.params.own_files import read_reward
-from klearlib.rl.settings import require_correctable
+from klearlib.rl.settings import require_old_logprobs
 from klearlib.scale.ray_cluster import check_workers
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S
 
@@ -56,10 +56,14 @@ class RLOptions:
     beta_low: float = parameter(1.0, **_BETA, help="GPPO's factor below 1 - eps_low; Eq. 18")
     beta_high: float = parameter(1.0, **_BETA, help="GPPO's factor above 1 + eps_high; Eq. 18")
     normalizer: str = choice(
-        "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7); D7", "token", "sequence", "prompt"
+        "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7), or over sequences of the sum over "
+        "tokens, as it is or by the token budget (Dr. GRPO); D7",
+        *("token", "sequence", "prompt", "sequence_sum", "budget"),
     )
     group_std: str = choice(
-        "deviation in Eq. 4; none: no division (Dr. GRPO); D6", "population", "unbiased", "none"
+        "deviation in Eq. 4; none: no division (Dr. GRPO); batch: that of all groups; "
+        "leave_one_out: RLOO; D6",
+        *("population", "unbiased", "none", "batch", "leave_one_out"),
     )
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
     lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
@@ -95,16 +99,21 @@ class RLOptions:
     test_memory_mb: int = count(**_MEMORY)
     temperature: float = rate("of the sampling of rollouts", 1.0, **_COLDEST)
     warmup_steps: int = count("steps of linear learning-rate warm-up", 0, minimum=0)
+    warmup_updates: int = count("the same in optimiser updates", 0, minimum=0)
     adam_beta1: float = parameter(0.9, minimum=0.0, maximum=0.9999, help="AdamW's first beta")
     adam_beta2: float = parameter(0.999, minimum=0.0, maximum=0.9999, help="AdamW's second beta")
     weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
     max_grad_norm: float = rate("gradient norm that is clipped to", 1.0)
     checkpoint_every: int = count("steps between checkpoints", 5)
     log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", None)
-    batch_weights: str = choice(
-        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO, as printed "
-        "or, capped, as in its code)",
-        *("none", "sequence_ratio", "second_moment", "second_moment_capped"),
+    policy_lag: int = count("steps by which the weights that sample are older", 0, minimum=0)
+    validation_every: int = count(
+        "steps between validations, of which two more follow steps 1 and 2; 0: start and end alone",
+        0,
+        minimum=0,
+    )
+    corner_gradients: bool = parameter(
+        False, help="measure the gradient of each corner of the clip range"
     )
     logp_old: str = choice(
         "whose old log-probabilities; auto: the trainer's where vLLM samples or in bf16; D14",
@@ -115,8 +124,7 @@ class RLOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.sampler_correction is not None:
-            require_correctable(self.logp_old, self.batch_weights)
+        require_old_logprobs(self)
         for name in ("format_scores", "code_scores"):
             require(
                 not self.format_penalty or getattr(self, name) != "released",

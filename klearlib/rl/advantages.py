@@ -9,6 +9,7 @@ import torch
 # Rewards of a group closer together than this, relative to their size, are one reward: the same
 # pass rate computed twice in float32 differs by some units in the last place.
 _RELATIVE_TOLERANCE = 1e-6
+STDS = ("population", "unbiased", "none", "batch", "leave_one_out")
 
 
 def group_advantages(
@@ -24,9 +25,11 @@ def group_advantages(
         rewards: float [P, G].
         std: ``"population"`` divides by G (Eq. 4); ``"unbiased"`` by G - 1 as the released code and
             TRL do, which shrinks advantages by 0.935 at G = 8; ``"none"`` leaves A = reward - mean,
-            as Dr. GRPO (2503.20783) does.
+            as Dr. GRPO (2503.20783) does; ``"batch"`` divides by the std of reward - mean over all
+            groups, as ScaleRL (2510.13786) does; ``"leave_one_out"`` is RLOO (2402.14740), the
+            reward less the mean of the others' of its group.
         epsilon: added to the std; 0 in Eq. 4, 1e-6 in the released code, 1e-4 in TRL; of no effect
-            where `std` is none.
+            where nothing is divided by.
         keep: bool [P, G]; rollouts that are False are left out of mean and std and get 0 (option
             ``drop_truncated``). A group with fewer than two kept rollouts gets 0.
 
@@ -50,8 +53,8 @@ def group_advantages(
         raise ValueError(f"rewards must be floating point, got {rewards.dtype}: use .float()")
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards must be finite: a reward is NaN or infinite")
-    if std not in ("population", "unbiased", "none"):
-        raise ValueError(f"std must be 'population', 'unbiased' or 'none', got {std!r}")
+    if std not in STDS:
+        raise ValueError(f"std must be one of {', '.join(STDS)}, got {std!r}")
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon!r}")
     kept = torch.ones_like(rewards, dtype=torch.bool) if keep is None else keep
@@ -68,7 +71,13 @@ def group_advantages(
     spread = centred.amax(dim=1, keepdim=True) - centred.amin(dim=1, keepdim=True)
     size = torch.where(kept, values.abs(), 0.0).amax(dim=1, keepdim=True)
     constant = (count < 2) | (spread <= _RELATIVE_TOLERANCE * size)  # [P, 1]
-    scale = torch.where(constant | (std == "none"), torch.ones_like(deviation), deviation)
+    if std == "batch":
+        deviation = (centred.square().sum() / kept.sum().clamp(min=1)).sqrt() + epsilon
+    elif std == "none":
+        deviation = torch.ones_like(deviation)
+    elif std == "leave_one_out":
+        deviation = (count - 1) / count.clamp(min=1).double()  # (R_i - mean) G / (G - 1)
+    scale = torch.where(constant, torch.ones_like(centred), deviation)
     return torch.where(constant, 0.0, centred / scale).to(rewards.dtype)  # Eq. 4
 
 

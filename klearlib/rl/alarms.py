@@ -22,14 +22,21 @@ _REASONS = (
 )
 
 
-def why_idle(line: Mapping[str, float | None]) -> str:
+def why_idle(line: Mapping[str, float | None], *, best: float = 0.0) -> str:
     """The likely reason why the step of a line of metrics.jsonl had no gradient; "" if it had one.
+
+    best: the largest share of right rollouts of an earlier step.
 
     >>> why_idle({"train/grad_norm": None, "rollout/groups_all_correct": 1.0})
     'every response is right: the problems are too easy'
     """
     if line["train/grad_norm"]:
         return ""
+    if line.get("rollout/groups_all_wrong") == 1 and best > 0:
+        return (
+            f"every response is wrong, where {100 * best:.0f} % were right before: the policy has "
+            "collapsed; lower the learning rate"
+        )
     if line.get("train/skipped_updates"):
         return "the gradient of every update was not finite"
     for key, words in _REASONS:
@@ -130,8 +137,9 @@ class Alarms:
         a clip range that no token has left in `LOOKED_AT` steps, and truncation that has risen with
         the score for the first time or at the end."""
         warnings, last = [], line["step"] == self._num_steps
+        best = max((each.get("rollout/correct_rate") or 0 for each in self._lines), default=0)
         self._lines.append(line)
-        if reason := why_idle(line):
+        if reason := why_idle(line, best=best):
             self._num_idle += 1
             if last and self._num_idle == self._num_steps:
                 warnings.append(f"{NOTHING_TRAINED}: {reason}")

@@ -18,7 +18,6 @@ differ in one value.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -26,24 +25,20 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.own_code import failure, module_of
-
-_SMALLEST = 1e-30  # a ratio, where its logarithm is taken
+SMALLEST_RATIO = 1e-30
+"""Where its logarithm is taken."""
 LARGEST_CONSTANT = 1e18
 """Below `largest_ratio` of float32."""
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 TOKEN_VALUES = ("logp", "logp_old", "entropy")
 """What a function of a rule may take by keyword beside ratio and advantage."""
-# The grid of `trial_tokens`. A ratio may underflow to 0.
-_ADVANTAGES = (-3.0, -0.5, 0.0, 0.5, 3.0)
-_LOGP_OLD, _ENTROPY = (-0.01, -1.0, -15.0), (0.0, 0.7, 5.0, 12.0)
-_RATIOS = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0, 0.0, 1e-30, 1e-6, 0.02, 1e3, 1e9)
 
 
 @dataclass(frozen=True)
 class Rule:
     """What F is in each corner, a number, or None where it stays the ratio; or F as a `function`,
-    or a `loss`.
+    or a `loss`. With `weights` F of a token is multiplied by what its response or the whole
+    mini-batch says.
 
     eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf); eps_high may be
         infinite where F is the ratio in both high corners.
@@ -55,6 +50,10 @@ class Rule:
         nats, of the distribution that it was drawn from, at the weights of now.
     loss: L(ratio, advantage) in place of a function, taking the same. Its derivative by autograd
         is what trains: F = -r dL/dr / A, and 0 where A is 0.
+    weights: w(log_ratio, advantage, response) -> constant factors of the tokens, from the three of
+        all K tokens of an optimiser mini-batch at the weights of now: log r float64, A, and the
+        number of the response, counted from 0, in whose order the tokens are. All are [K]. It costs
+        a forward pass more, see `klearlib.rl.batch_weights`.
 
     Raises:
         ValueError: a number out of range, or a function beside corners.
@@ -72,6 +71,7 @@ class Rule:
     dual_clip: float | None = None
     function: Callable[..., torch.Tensor] | None = None
     loss: Callable[..., torch.Tensor] | None = None
+    weights: Callable[..., torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
         constants = {name: getattr(self, name) for name in (*CORNERS, "dual_clip")}
@@ -93,7 +93,7 @@ class Rule:
                 raise ValueError(f"F is given by a {name}, so {' and '.join(others)} must be None")
 
     @property
-    def is_own(self) -> bool:
+    def by_function(self) -> bool:
         """Whether F is not given by corners."""
         return self.function is not None or self.loss is not None
 
@@ -170,9 +170,21 @@ def _ends(eps_low: float, eps_high: float) -> tuple[float, float]:
     return 1 - _number("eps_low", eps_low, 0, 1), 1 + _number("eps_high", eps_high, 0, math.inf)
 
 
+def one(ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """F = 1: the gradient of the log-likelihood, for a rule whose `weights` say the rest."""
+    return torch.ones_like(ratio)
+
+
 def as_loss(function: Callable) -> Callable:
     """Decorator: the function of a user's file is L(ratio, advantage) of `Rule.loss`, not F."""
-    function.is_loss = True
+    function.kind = "loss"
+    return function
+
+
+def as_weights(function: Callable) -> Callable:
+    """Decorator: the function of a user's file is w(log_ratio, advantage, response) of
+    `Rule.weights`, with F = 1 beside it."""
+    function.kind = "weights"
     return function
 
 
@@ -216,7 +228,7 @@ def coefficient(
         raise ValueError(f"ratio must be a floating point tensor, got {ratio.dtype}")
     ratio, advantage = torch.broadcast_tensors(ratio, advantage)
     result = ratio.clamp(max=largest_ratio(ratio.dtype))
-    if rule.is_own:
+    if rule.by_function:
         return _by_function(result, advantage, rule, of_token)
     # Eqs. 9-18: the ratio, but for the corners in which the rule has a constant.
     for corner, mask in corner_masks(ratio, advantage, rule).items():
@@ -238,7 +250,7 @@ def _by_function(ratio, advantage, rule: Rule, of_token: dict) -> torch.Tensor:
     if rule.loss is None:
         return function(ratio, advantage, **taken)
     with torch.enable_grad():
-        leaf = ratio.detach().clamp(min=_SMALLEST).requires_grad_()  # log r has a slope there
+        leaf = ratio.detach().clamp(min=SMALLEST_RATIO).requires_grad_()  # log r has a slope there
         loss = function(leaf, advantage, **taken)
         if not isinstance(loss, torch.Tensor) or loss.shape != ratio.shape:
             raise ValueError(f"a loss must give a tensor {tuple(ratio.shape)}, one for each token")
@@ -251,126 +263,3 @@ def largest_ratio(dtype: torch.dtype) -> float:
     """The cap on a ratio: the square root of the dtype's range, so that F * A and its sum over
     tokens cannot overflow either. 1.8e19 for float32; no trained policy comes near."""
     return math.sqrt(torch.finfo(dtype).max)
-
-
-def rule_from(spec: dict) -> Rule:
-    """The rule of a JSON description ``{"name": ..., **arguments of its function}``.
-
-    Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``,
-    ``cispo``. With ``source``, the text of a file of Python, the name is one in this file, of a
-    `Rule`, which has its own numbers, or of a function F(ratio, advantage), or `as_loss` of one,
-    which is given the arguments by keyword: eps_low and eps_high where it takes them, all others in
-    any case, and `TOKEN_VALUES` where it takes them.
-
-    Raises:
-        ValueError: no dict with a name, an unknown name, or arguments that the rule does not take.
-
-    >>> rule_from({"name": "clip_higher", "eps_low": 0.2, "eps_high": 0.28}).name
-    'ppo_clip'
-    """
-    makers = {"unclipped": unclipped, "ppo_clip": ppo_clip, "clip_higher": ppo_clip}
-    makers |= {"gppo": gppo, "cispo": cispo}
-    name = spec.get("name") if isinstance(spec, dict) else None
-    if not isinstance(name, str):
-        raise ValueError(f"a rule needs its name and arguments in a dict, got {spec!r:.100}")
-    make = functools.partial(_own_rule, name) if "source" in spec else makers.get(name)
-    if make is None:
-        raise ValueError(f"unknown clipping rule {name!r}; there are {', '.join(makers)}")
-    try:
-        return make(**{key: value for key, value in spec.items() if key != "name"})
-    except TypeError as error:
-        raise ValueError(f"clipping rule {name!r}: {error}") from error
-
-
-def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **values) -> Rule:
-    module = module_of(source)
-    own = vars(module).get(name)
-    if isinstance(own, Rule):
-        return own
-    if not callable(own) or isinstance(own, type):
-        names = [
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, Rule)
-            or (inspect.isfunction(value) and value.__module__ == module.__name__)
-        ]
-        public = [key for key in names if not key.startswith("_")]
-        raise ValueError(
-            f"no rule {name!r} in the file, which has {', '.join(public) or 'none'}: a rule is a "
-            "Rule or a function F(ratio, advantage)"
-        )
-    takes = inspect.signature(own)
-    clip = {"eps_low": eps_low, "eps_high": eps_high}
-    if own_values := sorted(values.keys() & set(TOKEN_VALUES)):
-        raise ValueError(f"{', '.join(own_values)} is that of each token: give it no value")
-    passed = {key: value for key, value in clip.items() if key in takes.parameters} | values
-    try:
-        of_token = dict.fromkeys(takes.parameters.keys() & set(TOKEN_VALUES))
-        takes.bind("ratio", "advantage", **passed, **of_token)
-    except TypeError as error:
-        raise ValueError(
-            f"{name}{takes} must take ratio and advantage, and by keyword eps_low, eps_high, "
-            f"{', '.join(TOKEN_VALUES)} if it needs them: {error}"
-        ) from None
-    kind = "loss" if getattr(own, "is_loss", False) else "function"
-    return Rule(name, eps_low, eps_high, **{kind: functools.partial(own, **passed)})
-
-
-def check_function(rule: Rule) -> None:
-    """Try the function of `rule` in float32, in which policies are trained, and float64.
-
-    Raises ValueError, of one line, if it raises, gives another shape or dtype, is not finite or so
-    large that F A would not be, or if F of a token depends on other tokens, of which each batch has
-    others.
-    """
-    for dtype in (torch.float32, torch.float64):
-        largest = largest_ratio(dtype)
-        ratio, advantage, of_token = trial_tokens(dtype)  # [K]
-        result = _value(rule, ratio, advantage, of_token)
-        wanted = f"{dtype} {tuple(ratio.shape)} as the ratio"
-        if not isinstance(result, torch.Tensor):
-            raise ValueError(f"F must give a tensor, {wanted}, got {type(result).__name__}")
-        if result.shape != ratio.shape or result.dtype != dtype:
-            raise ValueError(f"F must give {wanted}, got {result.dtype} {tuple(result.shape)}")
-        # As the ratio itself is capped, so that F A and its sum over tokens cannot overflow.
-        bad = ~(result.abs() <= largest)
-        if bad.any():
-            at = int(bad.nonzero()[0])
-            place = f"ratio {float(ratio[at]):.3g}, advantage {float(advantage[at]):g}"
-            raise ValueError(f"F is {float(result[at]):.3g} at {place}: bound it, as by clamp")
-        alone = [
-            _value(rule, ratio[[i]], advantage[[i]], {n: v[[i]] for n, v in of_token.items()})
-            for i in range(len(ratio))
-        ]
-        if not torch.allclose(result, torch.cat(alone)):
-            raise ValueError(
-                "F of a token changes with the tokens beside it or from call to call, and batches "
-                "are cut to fit the memory: use nothing but the token's own values "
-                "(docs/own-rule.md says where other rules belong)"
-            )
-
-
-def trial_tokens(
-    dtype: torch.dtype, *, clip: Rule | None = None
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    """Ratio and advantage [K] and `TOKEN_VALUES` of a grid of tokens: ratios from 0 to
-    `largest_ratio`, with `clip` also close to both ends of its clip range."""
-    ratios = [*_RATIOS, largest_ratio(dtype)]
-    if clip is not None:
-        ends = (1 - clip.eps_low, 1 + clip.eps_high)
-        ratios += [end * by for end in ends if math.isfinite(end) for by in (0.98, 1.02)]
-    axes = (ratios, _ADVANTAGES, _LOGP_OLD, _ENTROPY)
-    grid = torch.cartesian_prod(*(torch.tensor(axis, dtype=dtype) for axis in axes))  # [K, 4]
-    ratio, advantage, logp_old, entropy = grid.unbind(1)
-    log_ratio = ratio.clamp(min=_SMALLEST).log()
-    logp_old = torch.minimum(logp_old, -log_ratio)  # so that no probability is above 1
-    of_token = {"logp": logp_old + log_ratio, "logp_old": logp_old, "entropy": entropy}
-    return ratio, advantage, of_token
-
-
-def _value(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor, of_token: dict) -> object:
-    try:
-        return coefficient(ratio, advantage, rule, **of_token)
-    except (Exception, SystemExit) as error:  # a user's code may raise anything
-        span = f"{float(ratio.min()):.2g} to {float(ratio.max()):.2g}"
-        raise ValueError(f"F fails on ratios from {span}: {failure(error)}") from error

@@ -11,9 +11,16 @@ import torch
 
 from klearlib.records import FOUND, NOT_JUDGED, OUTCOMES, TokenBatch
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
-from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
+from klearlib.rl.gradient_measures import INSIDE
+from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch, log_ratio
 from klearlib.rl.objective import token_weights
 from klearlib.rl.rollouts import RolloutBatch, Row
+
+SIGNS = ("positive", "negative")
+"""Of an advantage."""
+GRADIENT_PARTS = tuple(
+    [f"norm2_{each}" for each in (INSIDE, *CORNERS)] + [f"cosine_{each}" for each in CORNERS]
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,17 @@ class UpdateSums:
     lm_loss: float = 0.0
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
+    # Over tokens: of log r and of r - 1 - log r, and of log r by the sign of A, with their counts.
+    log_ratio: float = 0.0
+    k3: float = 0.0
+    log_ratio_by_sign: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0.0))
+    tokens_by_sign: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0))
+    # After the last update, against before the first: by the sign of A, and how many fell.
+    moved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0.0))
+    moved_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0))
+    pushed_down: int = 0
     half_cosine: float | None = None
+    corner_gradients: dict[str, float | None] = field(default_factory=dict)
     # Of the last update; tensors are not compared by ==.
     last: tuple[list[Row], list[MicroBatchStats]] | None = field(default=None, compare=False)
 
@@ -62,14 +79,16 @@ class UpdateSums:
         that logp - logp_old is the mismatch between sampler and trainer.
         """
         batch = stats.batch
-        log_ratio = stats.logp - batch.logp_old  # [K]
-        ratio = log_ratio.exp()
+        distance = stats.logp - batch.logp_old  # log r [K]
+        ratio = distance.exp()
         # |F A| is the size of a token's gradient with respect to its own log-probability.
         tokens = (stats.logp, batch.logp_old, batch.advantage, batch.correction)
         how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp, "entropy": stats.entropy}
         push = token_weights(*tokens, **how)  # [K]
         gradient = push.abs().double()
         corners = corner_masks(ratio, batch.advantage, rule)  # name -> bool [K]
+        signs = [batch.advantage > 0, batch.advantage < 0]  # as `SIGNS`, bool [K] each
+        exact = distance.double()
         totals = [
             stats.policy_loss,
             stats.lm_loss,
@@ -77,24 +96,43 @@ class UpdateSums:
             gradient.sum(),
             ratio.min(),
             ratio.max(),
+            exact.sum(),
+            (exact.expm1() - exact).sum(),
+            *(exact[each].sum() for each in signs),
+            *(each.sum() for each in signs),
             *(inside.sum() for inside in corners.values()),
             *(gradient[inside].sum() for inside in corners.values()),
         ]
         # One transfer from the device for all of them.
-        policy, lm, entropy, total, low, high, *of_corners = torch.stack(
+        policy, lm, entropy, total, low, high, log_r, k3, *rest = torch.stack(
             [each.double() for each in totals]
         ).tolist()
+        of_signs, of_corners = rest[: 2 * len(SIGNS)], rest[2 * len(SIGNS) :]
         self.policy_loss += policy
         self.lm_loss += lm
         self.entropy += entropy
         self.gradient += total
         self.ratio_min, self.ratio_max = min(self.ratio_min, low), max(self.ratio_max, high)
-        self.num_tokens += len(log_ratio)
+        self.num_tokens += len(distance)
+        self.log_ratio += log_r
+        self.k3 += k3
+        for index, sign in enumerate(SIGNS):
+            self.log_ratio_by_sign[sign] += of_signs[index]
+            self.tokens_by_sign[sign] += int(of_signs[len(SIGNS) + index])
         for index, corner in enumerate(corners):
             self.corner_tokens[corner] += int(of_corners[index])
             self.corner_gradient[corner] += of_corners[len(corners) + index]
         if count_mismatch:
-            self.mismatch.add(log_ratio, batch.place)
+            self.mismatch.add(distance, batch.place)
+
+    def add_moved(self, after: Sequence[Row], before: Sequence[Row]) -> None:
+        """Count how far the log-probabilities of a mini-batch went in all updates of a step."""
+        for new, old in zip(after, before, strict=True):
+            change, sign = log_ratio(new, old), SIGNS[old.advantage < 0]
+            if old.advantage:
+                self.moved[sign] += float(change.sum())
+                self.moved_tokens[sign] += len(change)
+                self.pushed_down += int((change < 0).sum()) if old.advantage < 0 else 0
 
 
 def step_metrics(
@@ -159,7 +197,16 @@ def step_metrics(
         line[f"train/mismatch_mean_quarter_{index + 1}"] = _ratio(
             mismatch.quarter_abs[index], mismatch.quarter_tokens[index]
         )
+    line["train/kl_k1"] = _ratio(-sums.log_ratio, sums.num_tokens)
+    line["train/kl_k3"] = _ratio(sums.k3, sums.num_tokens)
+    for sign in SIGNS:
+        count = sums.tokens_by_sign[sign]
+        line[f"train/log_ratio_{sign}"] = _ratio(sums.log_ratio_by_sign[sign], count)
+        line[f"train/moved_{sign}"] = _ratio(sums.moved[sign], sums.moved_tokens[sign])
+    line["train/pushed_down_share"] = _ratio(sums.pushed_down, sums.moved_tokens["negative"])
     line["train/half_cosine"] = sums.half_cosine
+    for part in GRADIENT_PARTS:
+        line[f"train/gradient_{part}"] = sums.corner_gradients.get(part)
     for corner in CORNERS:
         line[f"train/token_share_{corner}"] = _ratio(sums.corner_tokens[corner], sums.num_tokens)
         line[f"train/gradient_share_{corner}"] = _ratio(sums.corner_gradient[corner], sums.gradient)

@@ -111,6 +111,7 @@ def micro_batches(
     parts = plan.cut(rows)
     names = ("normalizer", "loss_denominator", "lm_normalizer")
     how = {name: getattr(settings, name) for name in names} | {"num_parts": len(parts)}
+    how["max_tokens"] = settings.max_new_tokens
     return [(part, token_batch(part, rows, device=device, **how)) for part in parts]
 
 
@@ -122,6 +123,7 @@ def token_batch(
     loss_denominator: str = "mini_batch",
     lm_normalizer: str = "mini_batch",
     num_parts: int = 1,
+    max_tokens: int | None = None,
     device: torch.device | str = "cpu",
 ) -> TokenBatch:
     """The K response tokens of `part`, a micro-batch of the mini-batch `rows`.
@@ -143,7 +145,8 @@ def token_batch(
     corrections = [
         torch.ones_like(row.logp_old) if row.correction is None else row.correction for row in part
     ]
-    weight = policy_shares(part, of_policy, normalizer=normalizer)  # [K]
+    how = {"normalizer": normalizer, "max_tokens": max_tokens}
+    weight = policy_shares(part, of_policy, **how)  # [K]
     lm_weight = lm_shares(lengths, correct, denominator=positive)  # [K]
     tensors = (
         logp_old,
@@ -156,15 +159,21 @@ def token_batch(
     return TokenBatch(*(each.to(device) for each in tensors))
 
 
-def policy_shares(rows: Sequence[Row], of: Sequence[Row], *, normalizer: str) -> torch.Tensor:
+def policy_shares(
+    rows: Sequence[Row], of: Sequence[Row], *, normalizer: str, max_tokens: int | None = None
+) -> torch.Tensor:
     """The share of each token of `rows`, a part of `of`, in the mean of the policy loss over `of`:
     float64 [tokens of rows].
 
-    normalizer: ``"token"`` and ``"sequence"`` as in `klearlib.sft.objective.shares`; ``"prompt"``
-        is Eq. 7 as printed, the mean over the tokens of all responses to a prompt, then the mean
-        over prompts (its expectation).
+    normalizer: ``"token"``, ``"sequence"`` and ``"sequence_sum"`` as in
+        `klearlib.sft.objective.shares`; ``"prompt"`` is Eq. 7 as printed, the mean over the tokens
+        of all responses to a prompt, then the mean over prompts (its expectation); ``"budget"`` is
+        the sum over all tokens by the tokens that all responses may have (Dr. GRPO).
+    max_tokens: the budget of a response.
     """
     lengths = torch.tensor([len(row.logp_old) for row in rows])  # [N]
+    if normalizer == "budget":
+        return shares(lengths, normalizer="sequence_sum", denominator=len(of) * max_tokens)
     if normalizer != "prompt":
         count = num_tokens(of) if normalizer == "token" else len(of)
         return shares(lengths, normalizer=normalizer, denominator=count)

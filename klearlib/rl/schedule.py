@@ -51,10 +51,15 @@ def _sampling(settings: RLSettings, **how) -> SamplingSettings:
     return SamplingSettings(top_k=0, max_tokens=settings.max_new_tokens, **how)
 
 
-def learning_rate(settings: RLSettings, step: int) -> float:
-    """Of all updates on the rollouts of `step`, which counts from 1: linear warm-up, then
-    constant."""
-    return settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))
+def learning_rate(settings: RLSettings, step: int, updates_done: int = 0) -> float:
+    """Of an update on the rollouts of `step`, which counts from 1, after `updates_done` of the run:
+    linear warm-up by steps and by updates, then constant."""
+    by_step = min(1.0, step / (settings.warmup_steps + 1))
+    return (
+        settings.learning_rate
+        * by_step
+        * min(1.0, (updates_done + 1) / (settings.warmup_updates + 1))
+    )
 
 
 def judging(settings: RLSettings, *, seed: int) -> dict:
@@ -64,24 +69,30 @@ def judging(settings: RLSettings, *, seed: int) -> dict:
     return chosen | {"tests_seed": derive_seed(seed, "tests")}
 
 
-def evaluation_is_due(settings: RLSettings, step: int) -> bool:
-    """Whether the policy is measured after this step, 0 for before the first."""
-    return step % settings.eval_every == 0 or step == settings.num_steps
+def measured(settings: RLSettings, step: int) -> list[str]:
+    """On what the policy is measured after this step, 0 for before the first: ``benchmarks`` and
+    ``validation``."""
+    ends, every = step in (0, settings.num_steps), settings.validation_every
+    due = {
+        "benchmarks": ends or step % settings.eval_every == 0,
+        "validation": ends or (every and (step <= 2 or step % every == 0)),
+    }
+    return [name for name, is_due in due.items() if is_due]
 
 
 def evaluations(
     engine: Engine, world: Path, settings: RLSettings, *, seed: int, step: int
 ) -> dict[str, EvalRecord]:
-    """Measure the policy after a step on each benchmark of `world`, in the second half on those
-    that decide, and on the validation set before the first and after the last, all judged in one
-    batch; see `train_rl`."""
-    usual = EVALUATION_TEMPERATURE, EVALUATION_TOP_P
-    asked = [
-        (name, size, settings.eval_responses, *usual) for name, size in settings.benchmarks.items()
-    ]
-    if is_second_half(step, settings.num_steps):
-        asked += [(name, size, 1, *usual) for name, size in settings.deciding.items()]
-    if step in (0, settings.num_steps):
+    """Measure the policy after a step on what `measured` says: each benchmark of `world`, in the
+    second half those that decide too, and the validation set, all judged in one batch; see
+    `train_rl`."""
+    usual, due, asked = (EVALUATION_TEMPERATURE, EVALUATION_TOP_P), measured(settings, step), []
+    if "benchmarks" in due:
+        num_responses = settings.eval_responses
+        asked += [(n, size, num_responses, *usual) for n, size in settings.benchmarks.items()]
+        if is_second_half(step, settings.num_steps):
+            asked += [(name, size, 1, *usual) for name, size in settings.deciding.items()]
+    if "validation" in due:
         validation = settings.num_validation, settings.validation_responses
         asked.append(("validation", *validation, 1.0, 1.0))
     measurements = []

@@ -48,10 +48,10 @@ class RLSettings:
     deciding: dict[str, int | None]
     num_validation: int
     temperature: float
-    normalizer: Literal["token", "sequence", "prompt"]
+    normalizer: Literal["token", "sequence", "prompt", "sequence_sum", "budget"]
     loss_denominator: Literal["mini_batch", "micro_batch"]
     lm_normalizer: Literal["mini_batch", "micro_batch"]
-    group_std: Literal["population", "unbiased", "none"]
+    group_std: Literal["population", "unbiased", "none", "batch", "leave_one_out"]
     group_epsilon: float
     zero_advantage_filter: Literal["off", "advantage", "accuracy"]
     positives: Literal["verdict", "reward_is_one"]
@@ -79,7 +79,10 @@ class RLSettings:
     checkpoint_every: int
     steps_before: int
     half_cosine: bool
-    batch_weights: Literal["none", "sequence_ratio", "second_moment", "second_moment_capped"]
+    policy_lag: int
+    warmup_updates: int
+    validation_every: int
+    corner_gradients: bool
 
 
 def is_second_half(step: int, num_steps: int) -> bool:
@@ -103,13 +106,17 @@ def require_counted_parts(options, micro_batch_tokens: int) -> None:
         )
 
 
-def require_correctable(logp_old: str, batch_weights: str) -> None:
-    """Raises ParameterError for a `sampler_correction` that has nothing to compare, or would be one
-    of two factors that the metrics count as one."""
-    if logp_old != "trainer":
+def require_old_logprobs(options) -> None:
+    """Raises ParameterError for `RLSettings` or `klearlib.params.RLOptions` whose old
+    log-probabilities are not of the policy that sampled, or a correction with nothing to
+    compare."""
+    if options.sampler_correction is not None and options.logp_old != "trainer":
         raise ParameterError(
             "sampler_correction compares the trainer's log-probabilities with the sampler's: "
             "set logp_old: trainer too"
         )
-    if batch_weights != "none":
-        raise ParameterError("sampler_correction and batch_weights both weigh tokens: give one")
+    if options.policy_lag and options.logp_old == "trainer":
+        raise ParameterError(
+            "policy_lag samples from older weights, and logp_old: trainer takes those of now: set "
+            "logp_old: sampler, or policy_lag: 0"
+        )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,32 +16,32 @@ from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.policy.reader import in_chunks
 from klearlib.rl import schedule
 from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
-from klearlib.rl.coefficients import Rule, rule_from
+from klearlib.rl.coefficients import Rule
+from klearlib.rl.gradient_measures import corner_gradients, half_cosine
+from klearlib.rl.logprobs import read_tokens, trainer_logprobs
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.objective import rl_loss
+from klearlib.rl.policy_lag import PastWeights
 from klearlib.rl.rollouts import (
     RolloutBatch,
     Row,
     form_batch,
-    micro_batches,
     mini_batches,
     num_positive_tokens,
 )
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.samples import draw_samples
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
 from klearlib.rl.token_record import TOKENS, save_tokens
 from klearlib.run.entry import read_metrics
 from klearlib.sft.checkpoints import load_state, save_if_due
-from klearlib.sft.objective import log_likelihood_loss
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
-    from klearlib.records import TokenBatch
     from klearlib.run.folder import RunFolder
 
 
@@ -75,7 +74,7 @@ def train_rl(
 
     Args:
         seed: of the order of problems and of all sampling; arms of one seed see the same problems.
-        rule: see `klearlib.rl.coefficients.rule_from`.
+        rule: see `klearlib.rl.rule_specs.rule_from`.
         settings: the fields of `RLSettings`.
         compute: the fields of `klearlib.policy.compute.Compute`.
 
@@ -96,7 +95,10 @@ def train_rl(
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    done = load_state(folder, model, optimizer, plan)
+    past = PastWeights(model, settings.policy_lag)
+    done = load_state(folder, model, optimizer, plan, past)
+    if not done:
+        past.keep()
     steps = {"num_steps": settings.num_steps, "has_range": rule.has_range}
     alarms = Alarms(read_metrics(folder.path), **steps)
     note = score = ""
@@ -119,12 +121,13 @@ def train_rl(
             times, num_halvings = [time.perf_counter()], plan.num_halvings
 
             # G responses to each problem, with the log-probability of every token.
-            engine.wake()
             sampling = schedule.rollout_sampling(settings, seed=seed, step=step)
-            responses = engine.sample_groups(
-                chosen, group_size=settings.group_size, settings=sampling
-            )
-            engine.sleep()
+            with past.in_use():
+                engine.wake()
+                responses = engine.sample_groups(
+                    chosen, group_size=settings.group_size, settings=sampling
+                )
+                engine.sleep()
             times.append(time.perf_counter())
 
             # Verdicts and rewards [P, G].
@@ -135,12 +138,14 @@ def train_rl(
             # Advantages (Eq. 4), the groups that teach anything (5.2.5), some optimiser updates.
             folder.doing("training")
             batch = form_batch(groups, settings)
-            how = {"rule": rule, "settings": settings, "plan": plan}
+            measures = bool(schedule.measured(settings, step))
+            shown = measures or step == 1
+            how = {"rule": rule, "settings": settings, "plan": plan, "measures": shown}
             sums = train_on(batch, model, optimizer, step=step, **how)
+            past.keep()
             times.append(time.perf_counter())
 
-            measures = schedule.evaluation_is_due(settings, step)
-            if measures or step == 1:
+            if shown:
                 folder.append_samples(draw_samples(batch, seed=seed, step=step))
                 if sums.last is not None:
                     rows, stats = sums.last
@@ -149,7 +154,7 @@ def train_rl(
                     save_tokens(file, read, stats, batch.groups)
             if measures:
                 score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
-            rate = schedule.learning_rate(settings, step)
+            rate = optimizer.param_groups[0]["lr"]
             line = step_metrics(batch, sums, step=step, learning_rate=rate)
             folder.append_metrics(line)
             for warning in alarms.see(line):
@@ -166,7 +171,7 @@ def train_rl(
                 )
             )
             due = {"num_steps": settings.num_steps, "every": settings.checkpoint_every}
-            save_if_due(folder, model, optimizer, plan, step=step, **due)
+            save_if_due(folder, model, optimizer, plan, past, step=step, **due)
     folder.progress(settings.num_steps, settings.num_steps, note)
     save_policy(model, tokenizer, folder.path / "model")
 
@@ -180,11 +185,13 @@ def train_on(
     settings: RLSettings,
     plan: BatchPlan,
     step: int,
+    measures: bool = False,
 ) -> UpdateSums:
     """All optimiser updates on the rollouts of `step`, which counts from 1, and what they saw.
 
     With ``logp_old`` trainer the old log-probabilities of the whole batch are computed before the
-    first update, while the weights are those that sampled.
+    first update, while the weights are those that sampled. measures: look at the log-probabilities
+    again after the last update, and at the gradients that `corner_gradients` asks for before it.
     """
     sums = UpdateSums(Mismatch(settings.max_new_tokens))
     sampled = parts = mini_batches(
@@ -203,14 +210,28 @@ def train_on(
     if settings.half_cosine:
         rows = [row for part in parts for row in part]
         sums.half_cosine = half_cosine(model, rows, settings=settings, plan=plan)
-    for group in optimizer.param_groups:
-        group["lr"] = schedule.learning_rate(settings, step)
+    _set_rate(optimizer, settings, step)
     how = {"rule": rule, "settings": settings, "plan": plan}
+    on_policy = settings.logp_old == "sampler" and not settings.policy_lag
     for index, rows in enumerate(parts):
+        _set_rate(optimizer, settings, step)
+        if measures and settings.corner_gradients and index == len(parts) - 1:
+            sums.corner_gradients = corner_gradients(model, rows, **how)
         # After the first update the weights are no longer those that sampled.
-        first = index == 0 and settings.logp_old == "sampler"
-        update(model, optimizer, rows, sums, count_mismatch=first, **how)
+        update(model, optimizer, rows, sums, count_mismatch=on_policy and index == 0, **how)
+    if measures and not settings.policy_lag:  # else `logp_old` is not of the weights before
+        how = {"temperature": settings.temperature, "plan": plan}
+        for rows in parts:
+            sums.add_moved(trainer_logprobs(model, rows, **how), rows)
     return sums
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, settings: RLSettings, step: int) -> None:
+    """The learning rate of the next update, which follows those that AdamW has counted."""
+    state = next(iter(optimizer.state.values()), {})
+    done = int(state.get("step", 0))
+    for group in optimizer.param_groups:
+        group["lr"] = schedule.learning_rate(settings, step, done)
 
 
 def update(
@@ -232,16 +253,15 @@ def update(
 
     rows: a mini-batch. plan: how it is cut and computed. count_mismatch: see `UpdateSums.add`.
     """
-    kind = settings.batch_weights
     how = {"rule": rule, "log_ratio_clamp": settings.log_ratio_clamp}
-    if kind != "none":
+    if rule.weights is not None:
         now = trainer_logprobs(model, rows, temperature=settings.temperature, plan=plan)
-        rows = weighted(rows, now, kind=kind, rule=rule, counts=sums.mismatch)
+        rows = weighted(rows, now, rule=rule, counts=sums.mismatch)
 
     def add_gradients() -> list[MicroBatchStats]:
         optimizer.zero_grad(set_to_none=True)
         stats = []
-        for tokens, logp, entropy in _read(model, rows, settings, plan):
+        for tokens, logp, entropy in read_tokens(model, rows, settings, plan):
             loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, entropy=entropy, **how)
             loss.backward()
             stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
@@ -258,88 +278,6 @@ def update(
         optimizer.step()
     else:
         sums.skipped_updates += 1
-
-
-def _read(
-    model,
-    rows: Sequence[Row],
-    settings: RLSettings,
-    plan: BatchPlan,
-    *,
-    with_entropy: bool = True,
-) -> Iterator[tuple[TokenBatch, torch.Tensor, torch.Tensor | None]]:
-    """The response tokens of a mini-batch, C at a time, with logp [C] and entropy [C]. The caller
-    takes each gradient before the next, see `klearlib.policy.reader.in_chunks`."""
-    how = {"temperature": settings.temperature, "with_entropy": with_entropy}
-    reader = plan.reader(model)
-    for part, batch in micro_batches(rows, settings, plan, device=model.device):
-        for chunk, logp, entropy in in_chunks(reader, part, **how):
-            yield batch[chunk], logp, entropy
-
-
-@torch.no_grad()
-def trainer_logprobs(
-    model, rows: Sequence[Row], *, temperature: float, plan: BatchPlan
-) -> list[Row]:
-    """The same rows with `logp_old` by the trainer's forward pass (docs/deviations.md, D14)."""
-
-    def compute() -> dict[Row, Row]:
-        renewed = {}
-        reader = plan.reader(model)
-        for part in plan.cut(rows):
-            chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
-            logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
-            pieces = logp.split([len(row.logp_old) for row in part])
-            for row, piece in zip(part, pieces, strict=True):
-                renewed[row] = dataclasses.replace(row, logp_old=piece)
-        return renewed
-
-    renewed = plan.fitting(compute, sequences=rows)
-    return [renewed[row] for row in rows]
-
-
-def half_cosine(
-    model, rows: Sequence[Row], *, settings: RLSettings, plan: BatchPlan
-) -> float | None:
-    """The cosine between the gradients of the policy loss on two halves of the groups of `rows`, at
-    the weights as they are.
-
-    With g_i = g + e_i and independent noise of covariance C for either half, its expectation is
-    about |g|^2 / (|g|^2 + tr C): 1 without noise, 0 if there is nothing but noise. It has no unit,
-    so rewards of different scales can be compared. The groups are dealt out in turn, in the order
-    in which their problems were drawn. Every ratio is taken as 1, which it is before the first
-    update, and alpha as 0: the loss on correct responses does not see the reward. Weights and
-    random states stay as they are, and no gradient is left; it costs a forward and a backward pass
-    of all rows, and the memory of a further gradient.
-
-    None with fewer than two groups, and if a half has no gradient.
-    """
-    indices = list(dict.fromkeys(row.place[0] for row in rows))
-    firsts = set(indices[::2])
-    halves = [[r for r in rows if (r.place[0] in firsts) is one] for one in (True, False)]
-    if not all(halves):
-        return None
-    first, second = (_policy_gradient(model, half, settings, plan) for half in halves)
-    lengths = [sum(g.double().square().sum() for g in each).sqrt() for each in (first, second)]
-    product = sum((a.double() * b.double()).sum() for a, b in zip(first, second, strict=True))
-    scale = float(lengths[0] * lengths[1])
-    return float(product) / scale if scale else None
-
-
-def _policy_gradient(
-    model, rows: Sequence[Row], settings: RLSettings, plan: BatchPlan
-) -> list[torch.Tensor]:
-    def compute() -> None:
-        model.zero_grad(set_to_none=True)
-        for tokens, logp, _ in _read(model, rows, settings, plan, with_entropy=False):
-            # F = 1 at ratio 1, so the policy loss has the gradient of a likelihood.
-            push = tokens.weight * tokens.advantage * tokens.correction  # [C]
-            log_likelihood_loss(logp, push).backward()
-
-    plan.fitting(compute, sequences=rows)
-    gradient = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    model.zero_grad(set_to_none=True)
-    return gradient
 
 
 def _evaluate(

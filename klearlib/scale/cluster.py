@@ -135,11 +135,16 @@ def cluster_of_stage(stage) -> Cluster:
 
 def require_own_parts(options) -> None:
     """ParameterError for an objective of these `RLSettings` or `RLOptions` that verl cannot
-    compute: a mean over prompts, a pass before each update, or one that depends on how a mini-batch
-    is cut into passes."""
+    compute: another mean or deviation, weights of earlier steps, a rate by updates, more
+    measurements, or an objective that depends on how a mini-batch is cut into passes."""
     given = {
-        "normalizer to token or sequence": options.normalizer == "prompt",
-        "batch_weights to none": options.batch_weights != "none",
+        "normalizer to token or sequence": options.normalizer not in ("token", "sequence"),
+        "group_std to population, unbiased or none": options.group_std
+        in ("batch", "leave_one_out"),
+        "policy_lag, warmup_updates and validation_every to 0": any(
+            (options.policy_lag, options.warmup_updates, options.validation_every)
+        ),
+        "corner_gradients to false": options.corner_gradients,
         "loss_denominator and lm_normalizer to mini_batch": parts_count(options),
     }
     if wrong := [setting for setting, is_wrong in given.items() if is_wrong]:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from klearlib.errors import KlearError, ParameterError, one_line
-from klearlib.rl.coefficients import rule_from
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import PACKED, Cluster
 from klearlib.scale.policy_losses import NORMALIZERS
@@ -40,7 +40,7 @@ def overrides(
     last.
 
     Args:
-        rule: see `klearlib.rl.coefficients.rule_from`.
+        rule: see `klearlib.rl.rule_specs.rule_from`.
         model: the folder of the policy. problems: the file of the training problems.
         checkpoints: verl's folder for its own. resumed: the one to go on from.
         updated_steps: the steps so far in which a group survived, which verl's learning-rate

@@ -16,8 +16,9 @@ from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.workers.config import PolicyLossConfig
 
 from klearlib.errors import ParameterError
-from klearlib.rl.coefficients import CORNERS, Rule, corner_masks, rule_from
+from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
 from klearlib.rl.objective import policy_loss
+from klearlib.rl.rule_specs import rule_from
 
 PREFIX = "klear_"
 RULES = ("unclipped", "ppo_clip", "clip_higher", "gppo", "cispo")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.rl.alarms import Alarms
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import learnt
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.schedule import keep_evaluation
 from klearlib.rl.settings import RLSettings
 from klearlib.run.entry import read_metrics

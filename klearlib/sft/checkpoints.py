@@ -10,10 +10,17 @@ if TYPE_CHECKING:
     import torch
 
     from klearlib.policy.batch_plan import BatchPlan
+    from klearlib.rl.policy_lag import PastWeights
     from klearlib.run.folder import RunFolder
 
 
-def load_state(folder: RunFolder, model, optimizer: torch.optim.Optimizer, plan: BatchPlan) -> int:
+def load_state(
+    folder: RunFolder,
+    model,
+    optimizer: torch.optim.Optimizer,
+    plan: BatchPlan,
+    past: PastWeights | None = None,
+) -> int:
     """Take over the last checkpoint of the run; the number of steps that are done, 0 for none."""
     saved = folder.load_checkpoint()
     if saved is None:
@@ -22,6 +29,8 @@ def load_state(folder: RunFolder, model, optimizer: torch.optim.Optimizer, plan:
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     plan.micro_batch_tokens = state["micro_batch_tokens"]
+    if past is not None:
+        past.load(state["past"])
     return done
 
 
@@ -30,6 +39,7 @@ def save_if_due(
     model,
     optimizer: torch.optim.Optimizer,
     plan: BatchPlan,
+    past: PastWeights | None = None,
     *,
     step: int,
     num_steps: int,
@@ -40,6 +50,9 @@ def save_if_due(
     if step == num_steps or not (step % every == 0 or folder.stop_requested):
         return
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    folder.save_checkpoint(state | {"micro_batch_tokens": plan.micro_batch_tokens}, step)
+    state |= {"micro_batch_tokens": plan.micro_batch_tokens}
+    if past is not None:
+        state["past"] = list(past.weights)
+    folder.save_checkpoint(state, step)
     if folder.stop_requested:
         raise Stopped(f"stopped after step {step} of {num_steps}; run again to go on")

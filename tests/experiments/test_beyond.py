@@ -30,8 +30,8 @@ from klearlib.experiments.rules import require_usable, rule_spec
 from klearlib.paper import claim
 from klearlib.params import RLOptions
 from klearlib.rl.advantages import group_advantages
-from klearlib.rl.coefficients import coefficient, rule_from
-from klearlib.rl.neighbours import aspo
+from klearlib.rl.coefficients import coefficient
+from klearlib.rl.rule_specs import rule_from
 
 RATES = [1e-4, 3e-4]
 PARAMS = BeyondParams(
@@ -109,11 +109,13 @@ def test_each_neighbour_has_the_gradient_of_its_printed_objective(monkeypatch):
 
 def test_masks_and_cuts_of_the_neighbours_by_hand():
     ratio = torch.tensor([0.2, 0.5, 1.0, 1.2, 1.3, 5.0])
-    plus, minus = torch.ones(6), -torch.ones(6)
-    clip = {"eps_low": 0.2, "eps_high": 0.28}
+    plus, minus = (
+        f_of({"name": "aspo", "eps_high": 0.28}, ratio, torch.full((6,), sign))
+        for sign in (1.0, -1.0)
+    )
     # 1 / r, at most 3, cut above the range; r, at most 3, cut below it.
-    assert aspo(ratio, plus, **clip).tolist() == pytest.approx([3, 2, 1, 1 / 1.2, 0, 0])
-    assert aspo(ratio, minus, **clip).tolist() == pytest.approx([0, 0, 1, 1.2, 1.3, 3])
+    assert plus.tolist() == pytest.approx([3, 2, 1, 1 / 1.2, 0, 0])
+    assert minus.tolist() == pytest.approx([0, 0, 1, 1.2, 1.3, 3])
     # .09, .01 and .25 push outwards: their mean .117 is above .04, that of the first two .05 too.
     log_ratio = torch.tensor([[0.3, 0.1, -0.5, 0.9, -0.7]], dtype=torch.float64)
     advantage = torch.tensor([[1.0, 1.0, -1.0, -1.0, 1.0]], dtype=torch.float64)

@@ -14,7 +14,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
-from klearlib.rl.coefficients import rule_from
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.schedule import learning_rate
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import Cluster

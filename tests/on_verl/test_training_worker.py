@@ -15,8 +15,9 @@ from worker_cases import CASES, SKIPPED, Case, groups_of_steps, start_rank
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.rl.coefficients import CORNERS, rule_from
+from klearlib.rl.coefficients import CORNERS
 from klearlib.rl.rollouts import form_batch
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.train import train_on
 
 CLOSE = 1e-5

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from klearlib.rl.advantages import group_advantages, mixed_accuracy_groups, nonzero_groups
+from klearlib.rl.advantages import STDS, group_advantages, mixed_accuracy_groups, nonzero_groups
 
 
 def by_hand(rewards: list[float], *, divisor: int, epsilon: float = 0.0) -> list[float]:
@@ -35,7 +35,19 @@ def test_without_a_deviation_advantages_are_plain_differences():
     torch.testing.assert_close(found, torch.tensor([[2, -4, 0, 2], [0] * 4]).double() / 3)
 
 
-@pytest.mark.parametrize("std", ["population", "unbiased", "none"])
+def test_the_deviation_of_the_batch_and_the_mean_of_the_others():
+    rewards = torch.tensor([[1.0, -1.0, 0.0], [4.0, 1.0, 1.0], [2.0, 2.0, 2.0]]).double()
+    centred = torch.tensor([[1.0, -1.0, 0.0], [2.0, -1.0, -1.0], [0.0, 0.0, 0.0]]).double()
+    scaled = group_advantages(rewards, std="batch", epsilon=0.5)
+    torch.testing.assert_close(scaled, centred / (math.sqrt(8 / 9) + 0.5))
+    others = group_advantages(rewards, std="leave_one_out")
+    assert others.tolist() == [[1.5, -1.5, 0.0], [3.0, -1.5, -1.5], [0.0, 0.0, 0.0]]
+    keep = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 0]]).bool()
+    found = group_advantages(rewards, std="leave_one_out", keep=keep)
+    assert found.tolist() == [[2.0, -2.0, 0.0], [3.0, -1.5, -1.5], [0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("std", STDS)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6])
 @pytest.mark.parametrize("value", [0.0, -1.0, 1 / 3, 1e-12, 1e9])
 def test_constant_groups_are_exactly_zero(value, epsilon, std):

@@ -2,21 +2,22 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from update_oracle import NUM_PROMPT, gradient, make_rows
 
 from klearlib.experiments.demos import neighbours as demo
-from klearlib.rl.batch_weights import capped_second_moment_mask, second_moment_mask
-from klearlib.rl.coefficients import Rule, unclipped
-from klearlib.rl.neighbours import gspo
+from klearlib.rl.rule_specs import rule_from
+from klearlib.rl.rule_table import PUBLISHED
 
 CLIP = {"eps_low": 0.1, "eps_high": 0.12}
+WIDENED = {"widest_low": 0.7, "widest_high": 1.5}
 HOW = {
-    "sequence_ratio": {"rule": Rule("gspo", **CLIP, function=gspo), "normalizer": "sequence"},
-    "second_moment": {"rule": unclipped()},
-    "second_moment_capped": {"rule": unclipped()},
+    "gspo": {"rule": rule_from({"name": "gspo", **CLIP}), "normalizer": "sequence"},
+    "m2po": {"rule": rule_from(PUBLISHED["m2po"].spec)},
+    "m2po_capped": {"rule": rule_from(PUBLISHED["m2po_capped"].spec | WIDENED)},
 }
 
 
@@ -45,13 +46,13 @@ def printed(policy, rows, kind):
         found.append(logp)
         olds.append(mine.logp_old.to(logp.dtype))
         spread.append(torch.full_like(logp, mine.advantage))
-    if kind == "sequence_ratio":
+    if kind == "gspo":
         s = torch.stack([(new - old).mean().exp() for new, old in zip(found, olds, strict=True)])
         a = torch.tensor([mine.advantage for mine in rows], dtype=s.dtype)
         cut = s.clamp(1 - CLIP["eps_low"], 1 + CLIP["eps_high"])
         assert 1 <= int((cut != s).sum()) < len(rows)
         loss = -torch.minimum(s * a, cut * a).mean()
-    elif kind == "second_moment_capped":
+    elif kind == "m2po_capped":
         new, old, a = map(torch.cat, (found, olds, spread))
         r = (new - old).exp()
         low, high = released_range((new - old).tolist(), a.tolist())
@@ -75,16 +76,18 @@ def test_gradient_is_that_of_the_printed_objective(new_policy, kind, micro_batch
     policy = new_policy(3, dtype=torch.float64)
     rows = make_rows(policy)
     wanted = printed(policy, rows, kind)
-    how = HOW[kind] | {"batch_weights": kind, "micro_batch_tokens": micro_batch_tokens}
-    found, _ = gradient(policy, rows, **how)
-    plain, _ = gradient(policy, rows, **HOW[kind])
+    how = HOW[kind]
+    found, _ = gradient(policy, rows, **how, micro_batch_tokens=micro_batch_tokens)
+    plain, _ = gradient(policy, rows, **how | {"rule": replace(how["rule"], weights=None)})
     assert float((found - wanted).norm() / wanted.norm()) < 1e-5
     assert float((plain - wanted).norm() / wanted.norm()) > 1e-2
 
 
 def masks(log_ratios: list[float], advantages: list[float]) -> list[list[int]]:
     given = [torch.tensor(each, dtype=torch.float64) for each in (log_ratios, advantages)]
-    return [mask(*given).int().tolist() for mask in (second_moment_mask, capped_second_moment_mask)]
+    response = torch.zeros(len(log_ratios), dtype=torch.int64)
+    masks = (HOW[name]["rule"].weights for name in ("m2po", "m2po_capped"))
+    return [mask(*given, response).int().tolist() for mask in masks]
 
 
 def test_the_two_m2pos_by_hand():
@@ -124,7 +127,7 @@ def test_the_capped_mask_is_where_the_released_range_has_no_gradient():
         # t is the size of a token, whose own ratio rounding must not put beyond it.
         r, bounds = d.exp(), (low * (1 - 1e-12), high * (1 + 1e-12))
         torch.minimum(r * a, r.clamp(*bounds) * a).sum().backward()
-        kept = capped_second_moment_mask(d.detach(), a)
+        kept = HOW["m2po_capped"]["rule"].weights(d.detach(), a, torch.zeros(num).long())
         torch.testing.assert_close(kept * (r * a).detach(), d.grad, rtol=1e-12, atol=0)
     # No clip, both ends widened, the lower one, none.
     assert seen == {(True, False, False), (False, True, True), (False, False, True), (False,) * 3}

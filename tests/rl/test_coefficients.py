@@ -14,10 +14,10 @@ from klearlib.rl.coefficients import (
     gppo,
     largest_ratio,
     ppo_clip,
-    rule_from,
     unclipped,
 )
 from klearlib.rl.objective import policy_loss
+from klearlib.rl.rule_specs import rule_from
 
 RATIOS = [0.5, 0.79, 1, 1.2, 1.3, 2, 12]
 CLIP = {"eps_low": 0.2, "eps_high": 0.28}

@@ -7,8 +7,8 @@ import torch
 from printed_equations import SPECS
 from update_oracle import gradient, make_rows, oracle
 
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.objective import policy_loss, token_weights
+from klearlib.rl.rule_specs import rule_from
 
 DRAWS = torch.Generator().manual_seed(1)
 SHAPE = (4, 7)

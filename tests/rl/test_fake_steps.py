@@ -20,7 +20,7 @@ from klearlib.policy.captured import CapturedDecoding
 from klearlib.policy.compute import local_compute
 from klearlib.policy.decoder import Decoder
 from klearlib.policy.shape import shape_of
-from klearlib.rl import train
+from klearlib.rl import logprobs, train
 from klearlib.rl.coefficients import gppo
 from klearlib.rl.rollouts import Row
 
@@ -78,7 +78,7 @@ def no_driver(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no such device
     monkeypatch.setattr(F, "scaled_dot_product_attention", flash)
     monkeypatch.setattr(reader, "token_line", on_gpu(decoder.token_line))
-    monkeypatch.setattr(train, "micro_batches", on_gpu(train.micro_batches))
+    monkeypatch.setattr(logprobs, "micro_batches", on_gpu(logprobs.micro_batches))
     clip = torch.nn.utils.clip_grad_norm_
 
     def clipped(*args):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from printed_equations import SPECS, expected_coefficient, printed_objective
 
-from klearlib.rl.coefficients import gppo, rule_from
+from klearlib.rl.coefficients import gppo
 from klearlib.rl.objective import policy_loss
+from klearlib.rl.rule_specs import rule_from
 
 RULES = list(SPECS)
 GPPO = gppo(eps_low=0.2, eps_high=0.28)

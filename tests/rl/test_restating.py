@@ -17,9 +17,9 @@ from klearlib.policy.load import chat_prompt
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 from klearlib.rl.alarms import truncation_rose
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import step_metrics
 from klearlib.rl.rollouts import form_batch
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.schedule import judging, rollout_sampling
 from klearlib.rl.train import train_on
 from klearlib.verify.groups import judge_groups

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from klearlib.rl.coefficients import (
-    Rule,
-    check_function,
-    coefficient,
-    corner_masks,
-    gppo,
-    ppo_clip,
-    rule_from,
-)
+from klearlib.rl.coefficients import Rule, coefficient, corner_masks, gppo, ppo_clip
 from klearlib.rl.objective import policy_loss
+from klearlib.rl.rule_specs import check_function, rule_from
 
 CLIP = {"eps_low": 0.2, "eps_high": 0.28}
 GOOD = """

@@ -13,9 +13,10 @@ from tiny_runs import lines
 from klearlib.experiments.explore import coloured, tokens_of
 from klearlib.records import TokenBatch
 from klearlib.rl import token_record
-from klearlib.rl.coefficients import CORNERS, rule_from
+from klearlib.rl.coefficients import CORNERS
 from klearlib.rl.metrics import MicroBatchStats
 from klearlib.rl.rollouts import Row
+from klearlib.rl.rule_specs import rule_from
 
 
 @pytest.fixture(scope="module")

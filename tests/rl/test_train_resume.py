@@ -6,7 +6,7 @@ from tiny_runs import PLAIN, lines, run, weights
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.policy import batch_plan
-from klearlib.rl import train
+from klearlib.rl import logprobs, train
 from klearlib.run.folder import RunFolder
 
 SLOW = pytest.mark.slow
@@ -98,6 +98,6 @@ def test_parts_that_the_objective_counts_are_kept(inputs, tmp_path, monkeypatch,
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(train, "in_chunks", full)
+    monkeypatch.setattr(logprobs, "in_chunks", full)
     with pytest.raises(KlearError, match=r"CUDA out of memory.*to mini_batch"):
         run(tmp_path, inputs, **how)

@@ -19,9 +19,9 @@ from update_oracle import (
 )
 
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.train import trainer_logprobs, update
 
 
@@ -212,3 +212,12 @@ def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
             assert contents(new) == kept and new.logp_old.dtype == torch.float32
             exact = exact_logprobs(policy, old.ids)[NUM_PROMPT - 1 :]
             assert new.logp_old.tolist() == pytest.approx(exact.tolist(), abs=2e-6)
+
+
+def test_sums_over_responses_and_by_the_budget_are_multiples_of_the_mean(policy, rows):
+    count, tokens = len(rows), sum(len(each.logp_old) for each in rows)
+    mean, _ = gradient(policy, rows)
+    for normalizer, denominator in (("sequence_sum", count), ("budget", count * 16)):
+        for size in (10_000, 24):
+            found, _ = gradient(policy, rows, normalizer=normalizer, micro_batch_tokens=size)
+            torch.testing.assert_close(found, mean * tokens / denominator, rtol=1e-4, atol=1e-7)

@@ -12,7 +12,7 @@ from klearlib.errors import KlearError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.decoder import Decoder, token_line
-from klearlib.rl import train
+from klearlib.rl import logprobs
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.train import trainer_logprobs, update
@@ -162,7 +162,7 @@ def test_bf16_agrees_within_its_precision(new_policy, groups, attention):
 
 def bounded(max_tokens: int, error: BaseException):
     """`in_chunks` on a machine whose memory holds no more than that many padded tokens."""
-    whole = train.in_chunks
+    whole = logprobs.in_chunks
 
     def in_chunks(reader, part, **how):
         held = len(part) * max(len(each.ids) for each in part)
@@ -186,7 +186,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=["cuda", "cpu", "python"])
 def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, error):
     expected, sums = gradient(policy, groups, micro_batch_tokens=28, **LOSS)
-    monkeypatch.setattr(train, "in_chunks", bounded(40, error))
+    monkeypatch.setattr(logprobs, "in_chunks", bounded(40, error))
     plan = BatchPlan(112, "fp32")
     found, others = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(found, expected)
@@ -201,7 +201,7 @@ def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch
 
 
 def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
-    monkeypatch.setattr(train, "in_chunks", bounded(10, ERRORS[0]))
+    monkeypatch.setattr(logprobs, "in_chunks", bounded(10, ERRORS[0]))
     before = [p.detach().clone() for p in policy.parameters()]
     sums = UpdateSums(Mismatch(max_tokens=16))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
@@ -213,7 +213,7 @@ def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
 
 
 def test_other_errors_are_not_taken_for_a_full_memory(policy, groups, monkeypatch):
-    monkeypatch.setattr(train, "in_chunks", bounded(10, RuntimeError("shapes do not fit")))
+    monkeypatch.setattr(logprobs, "in_chunks", bounded(10, RuntimeError("shapes do not fit")))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         gradient(policy, groups)
 

@@ -7,9 +7,9 @@ from printed_equations import SPECS, printed_objective
 from rollout_fakes import row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.train import update
 
 NUM_PROMPT = 3

@@ -4,10 +4,8 @@ each against autograd of the objective that its paper prints."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.beyond_arms import TIS_CAP
 from klearlib.experiments.demos.lm_loss import old_and_shift
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ _LENGTHS = (3, 5, 2, 4)
 # log(pi / pi_old), row by row: inside every clip range and beyond it on both sides, off all ties.
 _LOG_RATIOS = (0.05, -0.41, 0.52, -0.1, 0.61, -0.33, 1.2, 0.02, 0.4, -0.6, -1.3, 0.9, 0.0003, -0.5)
 GSPO_CLIP = {"eps_low": 0.15, "eps_high": 0.2}  # the paper's 3e-4 and 4e-4 would cut every response
-ASPO_CLIP, M2_BUDGET = 3.0, 0.04
+ASPO_CLIP, M2_BUDGET, TIS_CAP = 3.0, 0.04, 2.0
 WEIGHTS = {
     "unclipped": ("Eq. 4", "r"),
     "dr_grpo": ("reward - mean", "Clip-Higher's F"),
@@ -125,13 +123,14 @@ def _our_loss(
     """The loss of the training loop with the rule's advantage, weight and mean."""
     import torch
 
-    from klearlib.rl import neighbours
     from klearlib.rl.advantages import group_advantages
     from klearlib.rl.batch_weights import weighted
-    from klearlib.rl.coefficients import Rule, ppo_clip, unclipped
+    from klearlib.rl.coefficients import ppo_clip, unclipped
     from klearlib.rl.mismatch import Mismatch
     from klearlib.rl.objective import policy_loss
     from klearlib.rl.rollouts import Row
+    from klearlib.rl.rule_specs import rule_from
+    from klearlib.rl.rule_table import PUBLISHED
 
     logp, logp_old, logp_sampler, mask = tokens
     clip = {"eps_low": eps_low, "eps_high": eps_high}
@@ -142,14 +141,16 @@ def _our_loss(
         advantages = group_advantages(rewards, std="none")[0]
         made, normalizer = ppo_clip(**clip), "sequence_sum"
     elif rule == "aspo":
-        made = Rule(rule, **clip, function=partial(neighbours.aspo, **clip))
+        made = rule_from(PUBLISHED["aspo"].spec | clip)
     elif rule == "tis":
         made, correction = ppo_clip(**clip), (logp_old - logp_sampler).exp().clamp(max=TIS_CAP)
     elif rule == "gspo":
-        made, normalizer = Rule(rule, **GSPO_CLIP, function=neighbours.gspo), "sequence"
+        made, normalizer = rule_from({"name": "gspo", **GSPO_CLIP}), "sequence"
+    elif rule == "m2po":
+        made = rule_from(PUBLISHED["m2po"].spec)
     else:
         made = unclipped()
-    if kind := {"gspo": "sequence_ratio", "m2po": "second_moment"}.get(rule):
+    if made.weights is not None:
         rows, now = (
             [
                 Row(torch.arange(0), 0, values[place], float(advantage), False)
@@ -157,7 +158,7 @@ def _our_loss(
             ]
             for each in (logp_old, logp)
         )
-        found = weighted(rows, now, kind=kind, rule=made, counts=Mismatch(max_tokens=1))
+        found = weighted(rows, now, rule=made, counts=Mismatch(max_tokens=1))
         correction = torch.zeros_like(logp_old)
         correction[mask] = torch.cat([row.correction for row in found])
     return policy_loss(

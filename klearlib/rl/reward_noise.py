@@ -1,0 +1,104 @@
+"""Stage ``reward_noise``: how noisy the policy gradient is under several rewards of the very same
+rollouts, at weights that stay."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from klearlib.data.problems import read_problems
+from klearlib.errors import Stopped
+from klearlib.policy.batch_plan import plan_batches
+from klearlib.policy.compute import Compute
+from klearlib.policy.engines import open_engine
+from klearlib.policy.load import load_policy
+from klearlib.rl import schedule
+from klearlib.rl.gradient_measures import half_cosine
+from klearlib.rl.rollouts import RolloutBatch, form_batch, mini_batches
+from klearlib.rl.settings import RLSettings
+from klearlib.verify.groups import judge_groups
+
+if TYPE_CHECKING:
+    from klearlib.records import Group, Problem
+    from klearlib.run.folder import RunFolder
+
+
+def compare_rewards(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    rewards: list[str],
+    settings: dict,
+    compute: dict,
+) -> None:
+    """Sample ``num_steps`` rollout batches of ``inputs["sft"]/model``, as the run of RL with these
+    settings and seed would if it never learnt, and score each by all `rewards`.
+
+    Writes a line of metrics.jsonl for each batch and reward: step, reward, ``half_cosine``
+    (`klearlib.rl.gradient_measures.half_cosine`, None where a half has no gradient),
+    ``groups_trained`` and ``reward_std``. A run that was stopped goes on with the next batch.
+
+    Args:
+        rewards: words of `code_reward`. The others are those of `klearlib.rl.train.train_rl`.
+
+    Raises:
+        Stopped: a stop was asked for.
+    """
+    settings, compute = RLSettings(**settings), Compute(**compute)
+    path = inputs["sft"] / "model"
+    model, tokenizer = load_policy(path, attention=compute.attention)
+    plan = plan_batches(model, compute, parts_count=False)
+    problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
+    saved = folder.load_checkpoint()
+    done = 0 if saved is None else saved[1]
+    order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
+    with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
+        for step in range(done + 1, settings.num_steps + 1):
+            folder.progress(step - 1, settings.num_steps)
+            chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
+            sampling = schedule.rollout_sampling(settings, seed=seed, step=step)
+            engine.wake()
+            responses = engine.sample_groups(
+                chosen, group_size=settings.group_size, settings=sampling
+            )
+            engine.sleep()
+            for reward in rewards:
+                own = replace(settings, code_reward=reward)
+                batch = _judged(chosen, responses, own, seed=seed)
+                parts = mini_batches(
+                    batch,
+                    mini_batch_problems=own.mini_batch_problems,
+                    positives=own.positives,
+                )
+                rows = [row for part in parts for row in part]
+                folder.append_metrics(
+                    {
+                        "step": step,
+                        "reward": reward,
+                        "half_cosine": half_cosine(model, rows, settings=own, plan=plan),
+                        "groups_trained": int(batch.kept_groups.sum()),
+                        "reward_std": _spread(batch.groups),
+                    }
+                )
+            if folder.stop_requested and step < settings.num_steps:
+                folder.save_checkpoint({}, step)
+                raise Stopped(f"stopped after batch {step} of {settings.num_steps}: run it again")
+    folder.progress(settings.num_steps, settings.num_steps)
+
+
+def _judged(
+    chosen: list[Problem], responses: list, settings: RLSettings, *, seed: int
+) -> RolloutBatch:
+    groups = judge_groups(chosen, responses, **schedule.judging(settings, seed=seed))
+    return form_batch(groups, settings)
+
+
+def _spread(groups: tuple[Group, ...]) -> float:
+    """Population standard deviation over all rollouts."""
+    rewards = torch.tensor([group.rewards for group in groups], dtype=torch.float64)  # [P, G]
+    return float(rewards.std(correction=0))
