@@ -35,7 +35,7 @@ from klearlib.suite.summary import summary, verdicts_of
 if TYPE_CHECKING:
     from klearlib.suite.tensorboard import Mirror
 
-PUBLISH_EVERY_S = 60.0
+PUBLISH_EVERY_S = 240.0
 """Between two publications of what is done of a notebook."""
 EXECUTE = "klearlib.suite.kernel:execute_notebook"
 PUBLISH = "klearlib.suite.notebooks:publish"
