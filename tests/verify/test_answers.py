@@ -192,6 +192,10 @@ def test_a_gold_that_cannot_be_decided_is_never_a_silent_wrong():
     ]
 
 
+def test_more_or_fewer_named_values_than_a_tuple_has_are_wrong():
+    assert reasons([("x=1, y=2", "(1,2,3)"), ("x=1, y=2, z=3", "(1,2)")]) == ["wrong"] * 2
+
+
 def test_missing_math_verify_names_the_install_command(tmp_path):
     (tmp_path / "math_verify.py").write_text("raise ImportError('not here')")
     code = (
