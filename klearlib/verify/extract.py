@@ -124,16 +124,36 @@ def read_response(response: str, prompt: str = "") -> Reading:
     return Reading(text=text, has_think_open=has_open, has_think_close=has_close)
 
 
-def check_texts(num_responses: int, **columns: Sequence) -> None:
-    """KlearError where one of `columns` is a text instead of a sequence, or has another length than
-    the responses."""
+def read_responses(
+    responses: Sequence[str],
+    *,
+    prompts: Sequence[str] | None,
+    truncated: Sequence[bool] | None,
+    require_think: bool,
+    **columns: Sequence,
+) -> list[tuple[Reading, str]]:
+    """The reading of each response and why it is not judged: ``truncated``, ``bad_format``, or "".
+
+    The arguments are those of `answers.verify_answers`; `columns` is what else there is for each
+    response. KlearError where one of them is a text instead of a sequence, or has another length
+    than the responses.
+    """
+    num = len(responses)
+    prompts = [""] * num if prompts is None else prompts
+    truncated = [False] * num if truncated is None else truncated
+    columns = {"responses": responses, **columns, "prompts": prompts, "truncated": truncated}
     for name, values in columns.items():
         if isinstance(values, str):
             raise KlearError(f"{name} must be a sequence of texts, got one string")
-        if len(values) != num_responses:
-            raise KlearError(
-                f"{name} must be as many as responses, {num_responses}, got {len(values)}"
-            )
+        if len(values) != num:
+            raise KlearError(f"{name} must be as many as responses, {num}, got {len(values)}")
+    found = []
+    for response, prompt, cut in zip(responses, prompts, truncated, strict=True):
+        reading = read_response(response, prompt)
+        is_formed = reading.has_think_open and reading.has_think_close
+        fault = "bad_format" if require_think and not is_formed else ""
+        found.append((reading, "truncated" if cut else fault))
+    return found
 
 
 class Answer(NamedTuple):

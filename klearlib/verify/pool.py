@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -247,6 +248,29 @@ def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
             pool = _pools[module] = Pool(module)
     pool.grow(num_workers)
     return pool
+
+
+def ask(
+    module: str, jobs: Sequence[tuple[dict, float]], *, workers: int | None = None
+) -> list[dict]:
+    """The replies of judges that run `module` to jobs, each a request and its `timeout_s`, in their
+    order; see `Pool.submit`.
+
+    workers: that of `num_workers`.
+    """
+    most = num_workers(workers)
+    if not jobs:
+        return []
+    pool = shared_pool(min(most, len(jobs)), module)
+    futures: list[Future] = []
+    try:
+        for request, timeout_s in jobs:
+            futures.append(pool.submit(request, timeout_s=timeout_s))
+        return [future.result() for future in futures]
+    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
+        for future in futures:
+            future.cancel()
+        raise
 
 
 def close_pool() -> None:

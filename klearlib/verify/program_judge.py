@@ -1,9 +1,9 @@
 """The process that judges programs, see `judge_loop`.
 
 It alone knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`),
-takes outputs from it and compares. A job is ``{"tier", "source", "prelude", "entry_point",
-"timeout_s", "memory_mb", "recursion_limit", "int_digits", "tests": [{"kind", "given", "expected"},
-...]}``, a reply ``{"outcomes": [...], "messages": [...]}``.
+takes outputs from it and compares. A job is ``{"tier", "source", "entry_point", "preset",
+"prelude", "timeout_s", "memory_mb", "tests": [{"kind", "given", "expected"}, ...]}``, a reply
+``{"outcomes": [...], "messages": [...]}``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from functools import cache
 
 from klearlib.verify.compare import same_output, same_value
 from klearlib.verify.judge_loop import serve
+from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox_child import MOST_CODE_BYTES, NOT_SHUT_IN, Limits
 from klearlib.verify.sandbox_process import (
     Ending,
@@ -122,7 +123,7 @@ def _compile(
     limits = replace(judge.limits, file_bytes=MOST_CODE_BYTES)
     os.ftruncate(code, 0)
     os.lseek(code, 0, os.SEEK_SET)
-    with _sealed(_encoded(judge.job["prelude"])) as prelude, _memory_file() as record:
+    with _sealed(_encoded(_prelude(judge.job))) as prelude, _memory_file() as record:
         timeout_s = judge.job["timeout_s"]
         key = sandbox.start("compile", [prelude, code, record, source], timeout_s=timeout_s)
         ending = sandbox.ending(key)
@@ -266,15 +267,20 @@ def _limits(job: dict) -> Limits:
     # A program can read its limits: they are the same for all tests of a job, in steps of powers of
     # two, so that they do not tell one expected output from another.
     longest = max(len(test["expected"].encode("utf-8", "replace")) for test in job["tests"])
+    preset = PRESETS[job["preset"]]
     return Limits(
         memory_bytes=job["memory_mb"] << 20,
         file_bytes=_LEAST_CAP_BYTES << (2 * longest // _LEAST_CAP_BYTES).bit_length(),
         cpu_s=math.ceil(job["timeout_s"]) + 1,
         entry_point=job["entry_point"],
-        recursion_limit=job["recursion_limit"],
-        int_digits=job["int_digits"],
-        modules=_modules(job["prelude"]),
+        recursion_limit=preset.recursion_limit,
+        int_digits=preset.int_digits,
+        modules=_modules(_prelude(job)),
     )
+
+
+def _prelude(job: dict) -> str:
+    return PRESETS[job["preset"]].prelude + job["prelude"]
 
 
 @cache

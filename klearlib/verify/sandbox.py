@@ -120,12 +120,11 @@ def _why_not(name: str) -> str:
                     {
                         "tier": name,
                         "source": source,
-                        "prelude": "",
                         "entry_point": None,
+                        "preset": "python",
+                        "prelude": "",
                         "timeout_s": 10.0,
                         "memory_mb": 256,
-                        "recursion_limit": 1000,
-                        "int_digits": 4300,
                         "tests": [{"kind": "stdin", "given": given, "expected": expected}],
                     }
                 )

@@ -289,7 +289,7 @@ def test_a_sandbox_that_keeps_dying_is_a_judge_error(monkeypatch):
     monkeypatch.setattr(program_judge, "SandboxProcess", Dead)
     test = {"kind": "stdin", "given": "", "expected": ""}
     job = {"tier": "landlock", "source": "", "prelude": "", "tests": [test], "entry_point": None}
-    job |= {"recursion_limit": 1000, "int_digits": 4300, **LIMITS}
+    job |= {"preset": "python", **LIMITS}
     reply = program_judge.ProgramJudge().judge(job)
     assert reply == {
         "outcomes": ["judge_error"],
