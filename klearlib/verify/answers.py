@@ -187,7 +187,7 @@ def _decide(text: str, golds: tuple[str, ...], is_written: bool) -> _Outcome:
             words.add(match(plain_gold, plain, is_written=is_written, symbolic=None))
         except Undecided:
             undecided.append(plain_gold)
-    best = next((word for word in BEST_FIRST if word in words), None)
+    best = min(words, key=BEST_FIRST.index, default=None)
     if best == "correct" or not undecided:
         return _Outcome(best, seen, found)
     return _Outcome(_Case(plain, tuple(undecided), is_written), seen, found)

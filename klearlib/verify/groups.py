@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
@@ -56,19 +57,18 @@ def judge_responses(
     """
     if truncated not in TRUNCATED:
         raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
-    verdicts: dict[tuple[int, int], Verdict] = {}
+    pairs = [
+        (problem, response)
+        for problem, group in zip(problems, responses, strict=True)
+        for response in group
+    ]
+    verdicts: dict[int, Verdict] = {}
     for code in (False, True):  # one batch for each kind of judge
-        places = [
-            (row, column)
-            for row, problem in enumerate(problems)
-            if is_code(problem) is code
-            for column in range(len(responses[row]))
-        ]
+        places = [place for place, (problem, _) in enumerate(pairs) if is_code(problem) is code]
         if not places:
             continue
-        given = [responses[row][column] for row, column in places]
+        asked, given = zip(*(pairs[place] for place in places), strict=True)
         texts = [response.text for response in given]
-        asked = [problems[row] for row, _ in places]
         ended = [response.truncated for response in given]
         how = {
             "prompts": [response.prompt for response in given],
@@ -90,11 +90,9 @@ def judge_responses(
         else:
             golds = [problem.answer for problem in asked]
             judged = verify_answers(texts, golds, answer_form=answer_form, **how)
-        verdicts |= zip(places, judged, strict=True)  # back to (problem, response)
-    return [
-        tuple(verdicts[row, column] for column in range(len(group)))
-        for row, group in enumerate(responses)
-    ]
+        verdicts |= zip(places, judged, strict=True)
+    in_order = (verdicts[place] for place in range(len(pairs)))
+    return [tuple(islice(in_order, len(group))) for group in responses]
 
 
 def judge_groups(
