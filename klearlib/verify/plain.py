@@ -95,6 +95,7 @@ _STYLES |= dict.fromkeys(
 )
 _TEXTS = {"text", "textrm", "textbf", "textit", "textsf", "texttt", "textnormal", "textup", "mbox"}
 _TEXTS |= {"hbox", "mathrm", "operatorname", "operatorname*", "textmd", "textsl", "textsc"}
+_WITH_ARGUMENTS = _STYLES.keys() | _TEXTS | {"sqrt", "frac"}
 _RENAMED = aliases(
     """frac dfrac tfrac cfrac nicefrac sfrac; binom dbinom tbinom; sqrt surd; pi uppi;
     ge geq geqslant; le leq leqslant; ne neq; emptyset varnothing; cdot centerdot cdotp;
@@ -182,7 +183,8 @@ def plain_text(text: str) -> str:
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _outside_of_texts(
-        text, lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(_power, part)))
+        text,
+        lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(r"^{\1\2}", part))),
     )
     text = _TWO_NUMBERS.sub("; ", _BLANKS.sub(" ", _PERCENT.sub("%", _join_texts(text))))
     return _outside_of_texts(text, lambda part: _NEEDLESS_BLANK.sub("", part)).strip()
@@ -191,10 +193,6 @@ def plain_text(text: str) -> str:
 def _outside_of_texts(text: str, edit: Callable[[str], str]) -> str:
     parts = _TEXT.split(text)
     return "".join(part if place % 2 else edit(part) for place, part in enumerate(parts))
-
-
-def _power(match: re.Match) -> str:
-    return "^{" + (match[1] or match[2]) + "}"
 
 
 def _as_text(match: re.Match) -> str:
@@ -346,11 +344,10 @@ class _Writer:
         if edge == "end":
             kind = self.environments.pop() if self.environments else ""
             return "" if kind == "layout" else rf"\end{{{_matrix(name)}}}"
-        is_layout = bool(_LAYOUTS.fullmatch(name))
-        kind = "layout" if is_layout else "matrix"
-        self.environments.append(kind)
-        if is_layout:
+        if _LAYOUTS.fullmatch(name):
+            self.environments.append("layout")
             return ""
+        self.environments.append("matrix")
         if name == "array":  # its column types
             rest.arguments(1)
         return rf"\begin{{{_matrix(name)}}}"
@@ -383,9 +380,7 @@ class _Rest:
             item = self.take()
             if item != " ":
                 found.append(item)
-                if item in ("\\sqrt", "\\frac") or (
-                    isinstance(item, str) and item[1:] in _STYLES | dict.fromkeys(_TEXTS, 1)
-                ):
+                if isinstance(item, str) and item[1:] in _WITH_ARGUMENTS:
                     # TeX would ask for braces here; people leave them out: `\frac\sqrt{3}2`.
                     count_of_its_own = 2 if item == "\\frac" else 1
                     found[-1] = [item, *(self.take() for _ in range(count_of_its_own) if self)]
@@ -403,14 +398,9 @@ class _Rest:
         start = self.place
         while self.peek() == " ":
             self.place += 1
-        if self.peek() != "[":
-            self.place = start
-            return []
-        try:
-            end = self.items.index("]", self.place)
-        except ValueError:
-            self.place = start
-            return []
-        found = self.items[self.place + 1 : end]
-        self.place = end + 1
-        return found
+        if self.peek() == "[" and "]" in self.items[self.place :]:
+            start, end = self.place + 1, self.items.index("]", self.place)
+            self.place = end + 1
+            return self.items[start:end]
+        self.place = start
+        return []
