@@ -96,8 +96,6 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
     'correct'
     """
     answer = _unmarked(answer)
-    if gold == answer:
-        return CORRECT
     if answer.endswith(("=", "=?")):  # what was asked
         return WRONG
     return _Matcher(is_written, symbolic).match(_unmarked(gold), answer)

@@ -49,12 +49,9 @@ def _depths(text: str) -> tuple[list[int], list[int]]:
 
 def split(text: str, separator: re.Pattern) -> list[str]:
     """The parts between separators that stand in no bracket."""
-    separators = list(separator.finditer(text))
-    if not separators:
-        return [text]
     places, depths = _depths(text)
     parts, start = [], 0
-    for found in separators:
+    for found in separator.finditer(text):
         if depths[bisect_left(places, found.start())] <= 0:
             parts.append(text[start : found.start()].strip())
             start = found.end()

@@ -335,8 +335,6 @@ class _Writer:
             return inner
         if word in _LETTERS:
             return f"\\{word} "
-        if name in ("mathrm", "operatorname") and not word.isascii():
-            return inner
         return rf"\text{{{inner}}}"
 
     def _environment(self, edge: str, rest: _Rest) -> str:

@@ -64,7 +64,10 @@ class JudgeProcess:
         self._start_clock(READY_TIMEOUT_S)
 
     def wait_until_ready(self) -> None:
-        greeting = self._receive()
+        try:
+            greeting = self._receive()
+        except TimeoutError as error:
+            raise JudgeEndedError from error
         if "fatal" in greeting:
             raise MissingAsset(greeting["fatal"])
 
@@ -144,12 +147,7 @@ class _Lane(threading.Thread):
             if self._pool.is_closed:
                 break
             try:
-                worker = self._ready_worker()
-            except (JudgeEndedError, TimeoutError):
-                self._drop_worker()
-                continue
-            try:
-                return worker.ask(job.request, job.timeout_s)
+                return self._ready_worker().ask(job.request, job.timeout_s)
             except TimeoutError:  # the job, not the judge, is at fault: no second try
                 self._drop_worker()
                 return _undecided("timeout")
