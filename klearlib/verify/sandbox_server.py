@@ -145,13 +145,13 @@ def _confine(tier: str, folder: str | None) -> Confinement:
     _drop_privileges(folder)
     os.chdir(folder)
     os.environ.update(HOME=folder, TMPDIR=folder)
-    kernel.die_with_parent(signal.SIGKILL)
+    kernel.die_with_parent(os.getppid())
     kernel.forbid_new_privileges()
     kernel.hide_memory()
     sandbox_child.prepare()
     ruleset = None
     if tier == "landlock" or (has_own_root and kernel.landlock_abi()):
-        ruleset = kernel.landlock_ruleset(paths.readable_paths(), paths.DEVICES, folder)
+        ruleset = kernel.Ruleset(paths.readable_paths(), paths.DEVICES, folder)
     if tier != "none":
         kernel.template_filter().install()
     gc.disable()
@@ -160,7 +160,6 @@ def _confine(tier: str, folder: str | None) -> Confinement:
     return Confinement(
         has_own_root=has_own_root,
         ruleset=ruleset,
-        ruleset_flags=kernel.landlock_flags() if ruleset is not None else 0,
         filter=kernel.child_filter() if tier != "none" else None,
         address_space=address_space,
     )
@@ -239,9 +238,7 @@ def _serve_program(
     control: socket.socket, limits: Limits, confinement: Confinement, parent_pid: int
 ) -> NoReturn:
     """Fork, watch and reap until the judge is done with the program."""
-    kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
+    kernel.die_with_parent(parent_pid)
     address_space = confinement.address_space + limits.memory_bytes
     limit(resource.RLIMIT_AS, address_space, address_space)
     codes: Codes | None = None
