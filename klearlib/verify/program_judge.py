@@ -106,8 +106,8 @@ class _Program:
         """
         limits = replace(self._limits, file_bytes=MOST_CODE_BYTES)
         with (
-            _sealed(_encoded(source)) as program,
-            _sealed(_encoded(_prelude(self._job))) as prelude,
+            _sealed(source) as program,
+            _sealed(_prelude(self._job)) as prelude,
             _memory_file() as record,
         ):
             files = [prelude, code, record, program]
@@ -130,7 +130,7 @@ class _Program:
         """A test by stdin or by call: one child, whose output or result is compared here."""
         by_call = test["kind"] == "call"
         with (
-            _sealed(_encoded(test["given"])) as given,
+            _sealed(test["given"]) as given,
             _memory_file() as stdout,
             _memory_file() as record,
         ):
@@ -153,11 +153,11 @@ class _Program:
     def _judge_asserts(self, test: dict) -> Outcome:
         """The program serves calls in one child, the test code makes them in another."""
         token = secrets.token_hex(16)  # only test code that ran to its end knows it
-        given_text = json.dumps({"asserts": test["given"], "token": token}).encode()
+        given_text = json.dumps({"asserts": test["given"], "token": token})
         with ExitStack() as stack:
             files = [stack.enter_context(_memory_file()) for _ in range(4)]
             stdout, record, test_stdout, test_record = files
-            nothing = stack.enter_context(_sealed(b""))
+            nothing = stack.enter_context(_sealed(""))
             given = stack.enter_context(_sealed(given_text))
             ends = socket.socketpair()
             try:
@@ -287,10 +287,10 @@ def _memory_file() -> Iterator[int]:
 
 
 @contextmanager
-def _sealed(content: bytes) -> Iterator[int]:
+def _sealed(text: str) -> Iterator[int]:
     """A file in memory that nobody can change, read from its start."""
     with _memory_file() as descriptor:
-        left = memoryview(content)
+        left = memoryview(text.encode("utf-8", "surrogatepass"))
         while left:
             left = left[os.write(descriptor, left) :]
         _seal(descriptor)
@@ -305,10 +305,6 @@ def _seal(descriptor: int) -> None:
 
 def _size(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":
