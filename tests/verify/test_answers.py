@@ -192,8 +192,15 @@ def test_a_gold_that_cannot_be_decided_is_never_a_silent_wrong():
     ]
 
 
-def test_more_or_fewer_named_values_than_a_tuple_has_are_wrong():
-    assert reasons([("x=1, y=2", "(1,2,3)"), ("x=1, y=2, z=3", "(1,2)")]) == ["wrong"] * 2
+def test_named_values_go_by_their_names_and_columns_by_their_place():
+    column, square = (rf"\begin{{pmatrix}}{rows}\end{{pmatrix}}" for rows in (r"1\\2", r"1&2\\3&4"))
+    right = {"y=5, x=2": ("(2,5)", "x=2, y=5"), "x=2, y=5": ("2, 5",), column: ("(1,2)",)}
+    wrong = {"x=5, y=2": ("x=2, y=5",), "x=2, z=5": ("x=2, y=5",), "(1,3)": (column,)}
+    wrong |= {"x=1, y=2": ("(1,2,3)",), "x=1, y=2, z=3": ("(1,2)",), "(1,2)": (square,)}
+    wrong |= {"(1,2,3)": (column,)}
+    for word, cases in (("correct", right), ("wrong", wrong)):
+        pairs = [(answer, gold) for answer, golds in cases.items() for gold in golds]
+        assert reasons(pairs) == [word] * len(pairs)
 
 
 def test_missing_math_verify_names_the_install_command(tmp_path):
