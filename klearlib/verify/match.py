@@ -140,10 +140,10 @@ def _read(text: str, is_gold: bool = False) -> _Reading:
         text = _MEANINGS.get(text, text)
     quantity = without_unit(_POINT.sub("", text))
     number = read_number(quantity.text) or _NUMBER_WORDS.get(quantity.text.lower())
-    if number is not None and quantity.times != 1:
+    if quantity.times != 1:
+        if number is None:
+            return _Reading(text, None, "", equation)
         number = number._replace(value=number.value * quantity.times)
-    if number is None and quantity.times != 1:
-        return _Reading(text, None, "", equation)
     return _Reading(quantity.text, number, quantity.unit, equation)
 
 

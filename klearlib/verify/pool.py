@@ -139,7 +139,7 @@ class _Lane(threading.Thread):
                     job.future.set_exception(error)
                 except Exception:  # a lane that dies would leave its callers waiting for ever
                     self._drop_worker()
-                    job.future.set_result(_undecided("judge_error"))
+                    job.future.set_result({"reason": "judge_error"})
         self._drop_worker()
 
     def _reply(self, job: _Job) -> dict:
@@ -150,10 +150,10 @@ class _Lane(threading.Thread):
                 return self._ready_worker().ask(job.request, job.timeout_s)
             except TimeoutError:  # the job, not the judge, is at fault: no second try
                 self._drop_worker()
-                return _undecided("timeout")
+                return {"reason": "timeout"}
             except JudgeEndedError:
                 self._drop_worker()
-        return _undecided("judge_error")
+        return {"reason": "judge_error"}
 
     def _ready_worker(self) -> JudgeProcess:
         # it ended after its last job, worn out
@@ -184,12 +184,12 @@ class Pool:
         """Queue one job of `module`, without its id; the future's result is the reply.
 
         The clock of `timeout_s` starts when a process takes the job. Where the processes fail the
-        reply is ``{"reason": "timeout" | "judge_error", "extracted": None}`` whatever the module.
+        reply is ``{"reason": "timeout" | "judge_error"}`` whatever the module.
         """
         job = _Job(request, timeout_s)
         with self._lock:
             if self.is_closed:
-                job.future.set_result(_undecided("judge_error"))
+                job.future.set_result({"reason": "judge_error"})
             else:
                 self.jobs.put(job)
         return job.future
@@ -219,23 +219,9 @@ class Pool:
             lane.join(timeout=5)
 
 
-def _undecided(reason: str) -> dict:
-    return {"reason": reason, "extracted": None}
-
-
 _pools: dict[str, Pool] = {}
 _pool_lock = threading.Lock()
 _inherited: list[Pool] = []
-
-
-def num_workers(asked: int | None) -> int:
-    """How many judges a call may grow to: those asked for, else one per usable core, up to
-    `MAX_DEFAULT_WORKERS`. KlearError for a number below 1."""
-    if asked is None:
-        return min(num_cores(), MAX_DEFAULT_WORKERS)
-    if asked < 1:
-        raise KlearError(f"workers must be at least 1, or None for one per core, got {asked}")
-    return asked
 
 
 def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
@@ -254,9 +240,12 @@ def ask(
     """The replies of judges that run `module` to jobs, each a request and its `timeout_s`, in their
     order; see `Pool.submit`.
 
-    workers: that of `num_workers`.
+    workers: how many judges the pool may grow to; None for one per usable core, up to
+        `MAX_DEFAULT_WORKERS`. KlearError for a number below 1.
     """
-    most = num_workers(workers)
+    if workers is not None and workers < 1:
+        raise KlearError(f"workers must be at least 1, or None for one per core, got {workers}")
+    most = workers or min(num_cores(), MAX_DEFAULT_WORKERS)
     if not jobs:
         return []
     pool = shared_pool(min(most, len(jobs)), module)
