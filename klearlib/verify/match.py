@@ -61,20 +61,14 @@ _OPTION = re.compile(
 )
 _ANOTHER_OPTION = re.compile(r"(?:[(,/]|\b(?:or|and)\b) ?[A-J](?![A-Za-z])")
 _MEANINGS = {
-    **dict.fromkeys(
-        (
-            r"(-\infty,\infty)",
-            r"(-\infty,+\infty)",
-            "all real numbers",
-            "all reals",
-            "real numbers",
-        ),
-        r"\mathbb{R}",
-    ),
-    **dict.fromkeys(("infinity", r"+\infty", "positive infinity"), r"\infty"),
-    **dict.fromkeys(
-        (r"\{\}", "empty set", "the empty set", "no solution", "no solutions"), r"\emptyset"
-    ),
+    meaning: symbol
+    for symbol, meanings in (
+        (r"\mathbb{R}", "real numbers; all real numbers; all reals"),
+        (r"\mathbb{R}", r"(-\infty,\infty); (-\infty,+\infty)"),
+        (r"\infty", r"+\infty; infinity; positive infinity"),
+        (r"\emptyset", r"\{\}; empty set; the empty set; no solution; no solutions"),
+    )
+    for meaning in meanings.split("; ")
 }
 
 
