@@ -76,17 +76,16 @@ def verify_answers(
 ) -> list[Verdict]:
     r"""Judge the final answers of N responses, in order, under the paper's rule for RL.
 
-    The answer is what stands after the last ``</think>``, the last ``\boxed{}`` first. Without a
-    box the last `MAX_ANSWER_CHARS` characters go to math-verify, which looks for "final answer is",
-    LaTeX and numbers; where it finds none the reason is ``no_answer``. Both think tags must be
-    there (``bad_format`` otherwise, and the answer is not looked at).
+    The answer is looked for behind the last ``</think>`` (`extract.find_answer`); where there is
+    none the reason is ``no_answer``. Both think tags must be there (``bad_format`` otherwise, and
+    the answer is not looked at).
 
-    Equal strings (`extract.same_text`) and plain numbers (`plain.same_number`) are decided here,
-    exactly; everything else by math-verify in processes of this module's own. The call may come
-    from any thread, from a running event loop (it blocks) and from worker processes. It returns
-    after at most 5 * N * `timeout_s` / `workers` seconds and the processes' starts, and raises
-    nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with
-    ``correct=False``, and never the response's mistake.
+    What `match.match` can compare by itself (equal texts, numbers, intervals, lists of such) is
+    decided here, exactly; every other expression by math-verify in processes of this module's own.
+    The call may come from any thread, from a running event loop (it blocks) and from worker
+    processes. It returns after at most 5 * N * `timeout_s` / `workers` seconds and the processes'
+    starts, and raises nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts,
+    with ``correct=False``, and never the response's mistake.
 
     Args:
         responses: N generated texts, without their prompts.
