@@ -66,16 +66,11 @@ def items(text: str) -> tuple[str, list[str]] | None:
         for end in {closer, *({")", "]"} if opener != "\\{" else ())}:
             if text.startswith(opener) and text.endswith(end) and len(text) > len(opener + end):
                 inner = text[len(opener) : -len(end)]
-                if _closes_late(inner):
+                _, depths = _depths(inner)
+                if min(depths) == depths[-1] == 0:  # none inside closes what opened before
                     return opener + end, _spread(split(inner, _IN_BRACKETS))
     parts = _spread(split(text, SEPARATOR))
     return ("", parts) if len(parts) > 1 else None
-
-
-def _closes_late(inner: str) -> bool:
-    """Whether no bracket inside closes one that opened before it."""
-    _, depths = _depths(inner)
-    return min(depths) == depths[-1] == 0
 
 
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")

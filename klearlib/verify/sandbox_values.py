@@ -126,8 +126,8 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
     known = _KINDS.get(name)
     if known is not None and known.module == module:
         fields = [encode(field, refer) for field in known.fields(value)]
-        if name in ("time", "datetime") and not _is_sent(fields[-2]):  # a time zone of its own
-            return refer(value)
+        if name in ("time", "datetime") and "reference" in (fields[-2] or ()):
+            return refer(value)  # a time zone of its own
         return {name: fields}
     if isinstance(value, enum.Enum):
         base = _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
@@ -142,10 +142,6 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
                 return [encode(v, refer) for v in value]
             return {base.__name__: [encode(v, refer) for v in _KINDS[base.__name__].fields(value)]}
     return _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
-
-
-def _is_sent(coded: object) -> bool:
-    return not (isinstance(coded, dict) and "reference" in coded)
 
 
 def _as_base(value: object, refer: Callable[..., object]) -> object:
