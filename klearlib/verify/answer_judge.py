@@ -44,7 +44,7 @@ def judge(job: dict) -> dict:
         raise
     except Exception:  # the boundary: a failed judgement is never a "wrong"
         reasons.add("judge_error")
-    return {"reason": next(reason for reason in BEST_FIRST if reason in reasons)}
+    return {"reason": min(reasons, key=BEST_FIRST.index)}
 
 
 @lru_cache(maxsize=4096)

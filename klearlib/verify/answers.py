@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import NamedTuple
 
 from klearlib.records import Verdict
-from klearlib.verify import MAX_TIMEOUT_S, extract
+from klearlib.verify import MAX_TIMEOUT_S, answer_judge, extract
 from klearlib.verify.extract import MAX_ANSWER_CHARS
 from klearlib.verify.match import BEST_FIRST, Undecided, match
 from klearlib.verify.plain import plain_text
-from klearlib.verify.pool import close_pool, num_workers, shared_pool
+from klearlib.verify.pool import ask, close_pool
 
 __all__ = ["ANSWER_FORMS", "close_pool", "verify_answer", "verify_answers"]
 
@@ -77,17 +76,16 @@ def verify_answers(
 ) -> list[Verdict]:
     r"""Judge the final answers of N responses, in order, under the paper's rule for RL.
 
-    The answer is what stands after the last ``</think>``, the last ``\boxed{}`` first. Without a
-    box the last `MAX_ANSWER_CHARS` characters go to math-verify, which looks for "final answer is",
-    LaTeX and numbers; where it finds none the reason is ``no_answer``. Both think tags must be
-    there (``bad_format`` otherwise, and the answer is not looked at).
+    The answer is looked for behind the last ``</think>`` (`extract.find_answer`); where there is
+    none the reason is ``no_answer``. Both think tags must be there (``bad_format`` otherwise, and
+    the answer is not looked at).
 
-    Equal strings (`extract.same_text`) and plain numbers (`plain.same_number`) are decided here,
-    exactly; everything else by math-verify in processes of this module's own. The call may come
-    from any thread, from a running event loop (it blocks) and from worker processes. It returns
-    after at most 5 * N * `timeout_s` / `workers` seconds and the processes' starts, and raises
-    nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with
-    ``correct=False``, and never the response's mistake.
+    What `match.match` can compare by itself (equal texts, numbers, intervals, lists of such) is
+    decided here, exactly; every other expression by math-verify in processes of this module's own.
+    The call may come from any thread, from a running event loop (it blocks) and from worker
+    processes. It returns after at most 5 * N * `timeout_s` / `workers` seconds and the processes'
+    starts, and raises nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts,
+    with ``correct=False``, and never the response's mistake.
 
     Args:
         responses: N generated texts, without their prompts.
@@ -115,10 +113,8 @@ def verify_answers(
     >>> [v.reason for v in verify_answers(["<think></think>7", "7"], ["7", "7"])]
     ['correct', 'bad_format']
     """
-    prompts = [""] * len(responses) if prompts is None else prompts
-    truncated = [False] * len(responses) if truncated is None else truncated
-    extract.check_texts(
-        len(responses), responses=responses, golds=golds, prompts=prompts, truncated=truncated
+    readings = extract.read_responses(
+        responses, prompts=prompts, truncated=truncated, require_think=require_think, golds=golds
     )
     if answer_form not in ANSWER_FORMS:
         raise ValueError(f"answer_form must be one of {ANSWER_FORMS}, got {answer_form!r}")
@@ -128,31 +124,18 @@ def verify_answers(
             f"timeout_s must be a positive number of seconds, at most {MAX_TIMEOUT_S:g}, "
             f"got {timeout_s}"
         )
-    most = num_workers(workers)
     is_written = answer_form == "written"
-    readings = [extract.read_response(*pair) for pair in zip(responses, prompts, strict=True)]
-    outcomes: list[_Outcome] = []
-    judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
-    try:
-        for reading, gold, cut in zip(readings, texts, truncated, strict=True):
-            if cut:
-                outcome = _Outcome("truncated")
-            elif require_think and not (reading.has_think_open and reading.has_think_close):
-                outcome = _Outcome("bad_format")
-            else:
-                outcome = _decide(reading.text, gold, is_written)
-            case = outcome.reason
-            if isinstance(case, _Case) and case not in judging:
-                pool = shared_pool(min(most, len(judging) + 1))
-                judging[case] = pool.submit(case._asdict(), timeout_s=timeout_s)
-            outcomes.append(outcome)
-        judged = {case: future.result()["reason"] for case, future in judging.items()}
-    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
-        for future in judging.values():
-            future.cancel()
-        raise
+    outcomes = [
+        _Outcome(fault) if fault else _decide(reading.text, gold, is_written)
+        for (reading, fault), gold in zip(readings, texts, strict=True)
+    ]
+    # the rollouts of a group often share a case
+    cases = list(dict.fromkeys(each.reason for each in outcomes if isinstance(each.reason, _Case)))
+    jobs = [(case._asdict(), timeout_s) for case in cases]
+    replies = ask(answer_judge.__name__, jobs, workers=workers)
+    judged = {case: reply["reason"] for case, reply in zip(cases, replies, strict=True)}
     verdicts = []
-    for reading, (word, extracted, found) in zip(readings, outcomes, strict=True):
+    for (reading, _), (word, extracted, found) in zip(readings, outcomes, strict=True):
         reason = judged[word] if isinstance(word, _Case) else word
         tags = reading.has_think_open, reading.has_think_close
         verdicts.append(Verdict(reason == "correct", reason, extracted, *tags, found=found))
@@ -203,7 +186,7 @@ def _decide(text: str, golds: tuple[str, ...], is_written: bool) -> _Outcome:
             words.add(match(plain_gold, plain, is_written=is_written, symbolic=None))
         except Undecided:
             undecided.append(plain_gold)
-    best = next((word for word in BEST_FIRST if word in words), None)
+    best = min(words, key=BEST_FIRST.index, default=None)
     if best == "correct" or not undecided:
         return _Outcome(best, seen, found)
     return _Outcome(_Case(plain, tuple(undecided), is_written), seen, found)

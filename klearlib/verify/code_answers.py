@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, Verdict
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.extract import check_texts, read_response
+from klearlib.verify.extract import read_responses
 from klearlib.verify.fences import last_code_block
 from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.programs import ProgramJob, run_many
@@ -57,10 +57,6 @@ def verify_programs(
     memory_mb: int,
     max_tests: int | None = None,
     tests_seed: int = 0,
-    preset: str | None = None,
-    prelude: str = "",
-    workers: int | None = None,
-    remember: bool = False,
 ) -> list[Verdict]:
     """Judge the programs of N responses, in order, each by the tests of its problem.
 
@@ -70,6 +66,9 @@ def verify_programs(
     judge could not run one of them, which is never the program's mistake; and ``wrong``, which
     includes errors and exceeded limits. Equal programs for the same problem are run once.
 
+    Programs of problems with an entry point find `USUAL_IMPORTS`; a script has to bring its own
+    imports, or those of its problem's preset.
+
     Args:
         responses: N generated texts, without their prompts. problems: the problem of each.
         prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
@@ -78,10 +77,6 @@ def verify_programs(
         truncated: that of `answers.verify_answers`; a program in such a response is not run.
         timeout_s, memory_mb: of `programs.run_tests`.
         max_tests, tests_seed: at most so many tests of a problem, see `chosen_tests`.
-        preset: of `programs.run_tests`, for all programs; None for each problem's own.
-        prelude: of `programs.run_tests`, such as `USUAL_IMPORTS`, for the programs of problems with
-            an entry point; a script has to bring its own imports, or those of its preset.
-        workers, remember: of `programs.run_many`.
 
     Returns:
         N verdicts; ``extracted`` is the program and ``report`` holds the outcome of each test.
@@ -89,46 +84,40 @@ def verify_programs(
     Raises:
         KlearError: lengths that differ, a problem without tests, a number out of range.
     """
-    prompts = [""] * len(responses) if prompts is None else prompts
-    truncated = [False] * len(responses) if truncated is None else truncated
-    check_texts(
-        len(responses),
-        responses=responses,
+    readings = read_responses(
+        responses,
         prompts=prompts,
-        problems=problems,
         truncated=truncated,
+        require_think=require_think,
+        problems=problems,
     )
-    readings = [read_response(*pair) for pair in zip(responses, prompts, strict=True)]
     tests = {
         problem: chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         for problem in dict.fromkeys(problems)
     }
-    faults, sources = [], []
-    for reading, cut in zip(readings, truncated, strict=True):
-        is_formed = not require_think or (reading.has_think_open and reading.has_think_close)
-        # the reason where nothing runs
-        faults.append("truncated" if cut else "no_answer" if is_formed else "bad_format")
-        sources.append(last_code_block(reading.text) if is_formed and not cut else None)
-    jobs = (
+    sources = [None if fault else last_code_block(reading.text) for reading, fault in readings]
+    jobs = [
         ProgramJob(
             source=source,
             tests=tests[problem],
             timeout_s=timeout_s,
             memory_mb=memory_mb,
             entry_point=problem.entry_point,
-            preset=preset or problem.preset,
-            prelude=prelude if problem.entry_point else "",  # a script brings its own imports
+            preset=problem.preset,
+            prelude=USUAL_IMPORTS if problem.entry_point else "",  # a script brings its own imports
         )
         for source, problem in zip(sources, problems, strict=True)
         if source is not None
-    )
-    reports = iter(run_many(jobs, workers=workers, remember=remember))
+    ]
+    reports = iter(run_many(jobs, remember=True))
     verdicts = []
-    for reading, reason, source in zip(readings, faults, sources, strict=True):
+    for (reading, fault), source in zip(readings, sources, strict=True):
         report = next(reports) if source is not None else None
-        if report is not None and "judge_error" in report.outcomes:  # never the program's mistake
+        if report is None:
+            reason = fault or "no_answer"
+        elif "judge_error" in report.outcomes:  # never the program's mistake
             reason = "judge_error"
-        elif report is not None:
+        else:
             reason = "correct" if set(report.outcomes) == {"passed"} else "wrong"
         tags = reading.has_think_open, reading.has_think_close
         verdicts.append(Verdict(reason == "correct", reason, source, *tags, report))

@@ -8,10 +8,10 @@ numbers. Case counts, and so does every character of a line that is not all numb
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from itertools import zip_longest
 
+_LINE = re.compile("^.*$", re.MULTILINE)
 _TOKEN = re.compile(r"\S+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 # The exponents that Decimal can hold; what lies beyond is equal only as text.
@@ -32,19 +32,9 @@ def same_output(printed: str, expected: str) -> bool:
         return True
     if printed.count("\n") != expected.count("\n"):  # a correct prefix fails
         return False
-    return all(
-        _same_line(ours, theirs)
-        for ours, theirs in zip(_lines(printed), _lines(expected), strict=True)
-    )
-
-
-def _lines(text: str) -> Iterator[str]:
     # One after the other: lists of a large output's lines would take ten times its size.
-    start = 0
-    while (end := text.find("\n", start)) >= 0:
-        yield text[start:end]
-        start = end + 1
-    yield text[start:]
+    pairs = zip(_LINE.finditer(printed), _LINE.finditer(expected), strict=True)
+    return all(_same_line(ours[0], theirs[0]) for ours, theirs in pairs)
 
 
 def _same_line(printed: str, expected: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
@@ -124,16 +125,36 @@ def read_response(response: str, prompt: str = "") -> Reading:
     return Reading(text=text, has_think_open=has_open, has_think_close=has_close)
 
 
-def check_texts(num_responses: int, **columns: Sequence) -> None:
-    """KlearError where one of `columns` is a text instead of a sequence, or has another length than
-    the responses."""
+def read_responses(
+    responses: Sequence[str],
+    *,
+    prompts: Sequence[str] | None,
+    truncated: Sequence[bool] | None,
+    require_think: bool,
+    **columns: Sequence,
+) -> list[tuple[Reading, str]]:
+    """The reading of each response and why it is not judged: ``truncated``, ``bad_format``, or "".
+
+    The arguments are those of `answers.verify_answers`; `columns` is what else there is for each
+    response. KlearError where one of them is a text instead of a sequence, or has another length
+    than the responses.
+    """
+    num = len(responses)
+    prompts = [""] * num if prompts is None else prompts
+    truncated = [False] * num if truncated is None else truncated
+    columns = {"responses": responses, **columns, "prompts": prompts, "truncated": truncated}
     for name, values in columns.items():
         if isinstance(values, str):
             raise KlearError(f"{name} must be a sequence of texts, got one string")
-        if len(values) != num_responses:
-            raise KlearError(
-                f"{name} must be as many as responses, {num_responses}, got {len(values)}"
-            )
+        if len(values) != num:
+            raise KlearError(f"{name} must be as many as responses, {num}, got {len(values)}")
+    found = []
+    for response, prompt, cut in zip(responses, prompts, truncated, strict=True):
+        reading = read_response(response, prompt)
+        is_formed = reading.has_think_open and reading.has_think_close
+        fault = "bad_format" if require_think and not is_formed else ""
+        found.append((reading, "truncated" if cut else fault))
+    return found
 
 
 class Answer(NamedTuple):
@@ -175,45 +196,32 @@ def find_answer(text: str) -> Answer | None:
         if _NO_MARKER.search(text[: marker.start()]):
             continue
         is_weak = marker[0].strip().lower() in ("therefore", "thus", "hence")
-        answer = _in_sentence(*_first_sentence(segment)) if is_weak else _behind_marker(segment)
+        first = _sentences(segment.strip())[0]
+        answer = _in_sentence(*first) if is_weak else _behind_marker(*first)
         if answer:
             return Answer(answer, "marked")
-    sentence, is_ended = _last_sentence(text)
-    answer = _in_sentence(sentence, is_ended)
+    said = [each for each in _sentences(text) if re.search(r"\w", each[0])]
+    answer = _in_sentence(*said[-1]) if said else None
     return Answer(answer, "marked" if "=" in answer else "last") if answer else None
 
 
-def _boundaries(text: str) -> list[int]:
-    """Where sentences and lines end, outside of formulas."""
+def _sentences(text: str) -> list[tuple[str, bool]]:
+    """The sentences and lines of a text, and whether each has ended."""
     inside = [match.span() for match in _FORMULA.finditer(text)]
-    return [
+    ends = [
         match.end()
         for match in _SENTENCE_END.finditer(text)
         if not any(start < match.start() < end for start, end in inside)
     ]
+    pieces = [text[start:end].strip() for start, end in pairwise([0, *ends, len(text)])]
+    return [
+        (piece, place < len(ends) or bool(_ENDED.search(piece)))
+        for place, piece in enumerate(pieces)
+    ]
 
 
-def _last_sentence(text: str) -> tuple[str, bool]:
-    """The last sentence that says something, and whether it has ended."""
-    end = len(text)
-    for start in [*reversed(_boundaries(text)), 0]:
-        sentence = text[start:end].strip()
-        if re.search(r"\w", sentence):
-            return sentence, end < len(text) or bool(_ENDED.search(sentence))
-        end = start
-    return "", True
-
-
-def _first_sentence(text: str) -> tuple[str, bool]:
-    text = text.strip()
-    ends = _boundaries(text)
-    sentence = text[: ends[0]].strip() if ends else text
-    return sentence, bool(ends) or bool(_ENDED.search(sentence))
-
-
-def _behind_marker(segment: str) -> str | None:
+def _behind_marker(sentence: str, is_ended: bool) -> str | None:
     """The answer that follows "the answer is"."""
-    sentence, is_ended = _first_sentence(segment)
     if _NO_CLAIM.search(sentence):  # hedged, denied or asked
         return None
     formula = _FORMULA.search(sentence)

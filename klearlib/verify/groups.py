@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.verify.answers import verify_answers
 from klearlib.verify.code_answers import verify_programs
 from klearlib.verify.own_judge import verdicts_of
-from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
 TRUNCATED = ("wrong", "as_text")
@@ -57,52 +57,42 @@ def judge_responses(
     """
     if truncated not in TRUNCATED:
         raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
-    verdicts: dict[tuple[int, int], Verdict] = {}
+    pairs = [
+        (problem, response)
+        for problem, group in zip(problems, responses, strict=True)
+        for response in group
+    ]
+    verdicts: dict[int, Verdict] = {}
     for code in (False, True):  # one batch for each kind of judge
-        places = [
-            (row, column)
-            for row, problem in enumerate(problems)
-            if is_code(problem) is code
-            for column in range(len(responses[row]))
-        ]
-        texts = [responses[row][column].text for row, column in places]
-        prompts = [responses[row][column].prompt for row, column in places]
-        asked = [problems[row] for row, _ in places]
-        ended = [responses[row][column].truncated for row, column in places]
-        cut = ended if truncated == "wrong" else None
+        places = [place for place, (problem, _) in enumerate(pairs) if is_code(problem) is code]
         if not places:
             continue
+        asked, given = zip(*(pairs[place] for place in places), strict=True)
+        texts = [response.text for response in given]
+        ended = [response.truncated for response in given]
+        how = {
+            "prompts": [response.prompt for response in given],
+            "require_think": require_think,
+            "truncated": ended if truncated == "wrong" else None,
+        }
         if code:
             judged = verify_programs(
                 texts,
                 asked,
-                prompts=prompts,
-                require_think=require_think,
-                truncated=cut,
                 timeout_s=test_timeout_s,
                 memory_mb=test_memory_mb,
                 max_tests=max_tests,
                 tests_seed=tests_seed,
-                prelude=USUAL_IMPORTS,
-                remember=True,
+                **how,
             )
         elif reward_function is not None:
             judged = verdicts_of(reward_function, texts, asked, truncated=ended)
         else:
             golds = [problem.answer for problem in asked]
-            judged = verify_answers(
-                texts,
-                golds,
-                prompts=prompts,
-                require_think=require_think,
-                truncated=cut,
-                answer_form=answer_form,
-            )
-        verdicts |= zip(places, judged, strict=True)  # back to (problem, response)
-    return [
-        tuple(verdicts[row, column] for column in range(len(group)))
-        for row, group in enumerate(responses)
-    ]
+            judged = verify_answers(texts, golds, answer_form=answer_form, **how)
+        verdicts |= zip(places, judged, strict=True)
+    in_order = (verdicts[place] for place in range(len(pairs)))
+    return [tuple(islice(in_order, len(group))) for group in responses]
 
 
 def judge_groups(
@@ -115,13 +105,7 @@ def judge_groups(
     code_reward: str,
     code_scores: str,
     hard_failure: float,
-    test_timeout_s: float,
-    test_memory_mb: int,
-    max_tests: int | None = None,
-    tests_seed: int = 0,
-    truncated: str = "wrong",
-    answer_form: str = "written",
-    reward_function: dict | None = None,
+    **judging: object,
 ) -> tuple[Group, ...]:
     """Verdicts and rewards for the responses to each problem (docs/deviations.md, D9, D10).
 
@@ -131,21 +115,9 @@ def judge_groups(
         format_scores: ``scores`` of `math_reward`. code_scores: ``scores`` of the code rewards.
         code_reward: ``"soft"`` (share of tests passed) or ``"hard"`` (all or nothing).
         hard_failure: ``failure`` of `hard_code_reward`.
-
-    The others are those of `judge_responses`.
+        judging: the other keywords of `judge_responses`.
     """
-    judged = judge_responses(
-        problems,
-        responses,
-        test_timeout_s=test_timeout_s,
-        test_memory_mb=test_memory_mb,
-        max_tests=max_tests,
-        tests_seed=tests_seed,
-        require_think=think_tags == "required",
-        truncated=truncated,
-        answer_form=answer_form,
-        reward_function=reward_function,
-    )
+    judged = judge_responses(problems, responses, require_think=think_tags == "required", **judging)
     code_pay = CODE_REWARDS[code_reward]
     if code_reward == "hard":
         code_pay = partial(code_pay, failure=hard_failure)

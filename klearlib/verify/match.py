@@ -8,7 +8,7 @@ relations, lists, tuples, sets and matrices are taken apart here; an expression 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ _NUMBER_WORDS = {
     )
 }
 _BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
+_SET = r"\{\}"
 _MATRIX = re.compile(r"[(\[]?\\begin\{[pbB]?matrix\}(.*)\\end\{[pbB]?matrix\}[)\]]?", re.DOTALL)
 _ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
 _LETTERS = re.compile(r"[A-J]+")  # options of a multiple-choice question
@@ -60,20 +61,14 @@ _OPTION = re.compile(
 )
 _ANOTHER_OPTION = re.compile(r"(?:[(,/]|\b(?:or|and)\b) ?[A-J](?![A-Za-z])")
 _MEANINGS = {
-    **dict.fromkeys(
-        (
-            r"(-\infty,\infty)",
-            r"(-\infty,+\infty)",
-            "all real numbers",
-            "all reals",
-            "real numbers",
-        ),
-        r"\mathbb{R}",
-    ),
-    **dict.fromkeys(("infinity", r"+\infty", "positive infinity"), r"\infty"),
-    **dict.fromkeys(
-        (r"\{\}", "empty set", "the empty set", "no solution", "no solutions"), r"\emptyset"
-    ),
+    meaning: symbol
+    for symbol, meanings in (
+        (r"\mathbb{R}", "real numbers; all real numbers; all reals"),
+        (r"\mathbb{R}", r"(-\infty,\infty); (-\infty,+\infty)"),
+        (r"\infty", r"+\infty; infinity; positive infinity"),
+        (r"\emptyset", r"\{\}; empty set; the empty set; no solution; no solutions"),
+    )
+    for meaning in meanings.split("; ")
 }
 
 
@@ -95,8 +90,6 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
     'correct'
     """
     answer = _unmarked(answer)
-    if gold == answer:
-        return CORRECT
     if answer.endswith(("=", "=?")):  # what was asked
         return WRONG
     return _Matcher(is_written, symbolic).match(_unmarked(gold), answer)
@@ -141,10 +134,10 @@ def _read(text: str, is_gold: bool = False) -> _Reading:
         text = _MEANINGS.get(text, text)
     quantity = without_unit(_POINT.sub("", text))
     number = read_number(quantity.text) or _NUMBER_WORDS.get(quantity.text.lower())
-    if number is not None and quantity.times != 1:
+    if quantity.times != 1:
+        if number is None:
+            return _Reading(text, None, "", equation)
         number = number._replace(value=number.value * quantity.times)
-    if number is None and quantity.times != 1:
-        return _Reading(text, None, "", equation)
     return _Reading(quantity.text, number, quantity.unit, equation)
 
 
@@ -172,19 +165,18 @@ class _Matcher:
         self.is_written, self.symbolic = is_written, symbolic
 
     def match(self, gold: str, answer: str) -> str:
+        if gold == answer:
+            return CORRECT
         for look in (_same_letters, _same_words, self._congruence):
             if (found := look(gold, answer)) is not None:
                 return found
         a, b = _read(gold, is_gold=True), _read(answer)
-        # f'(x) is not f(x), and math-verify drops primes
-        if "=" in gold and "=" in answer and gold.count("'") != answer.count("'"):
-            return WRONG
-        if (
-            "=" in gold
-            and "=" in answer
-            and (a.equation or b.equation or _other_left_side(gold, answer))
-        ):
-            return self._symbolic(gold, answer)
+        if "=" in gold and "=" in answer:
+            # f'(x) is not f(x), and math-verify drops primes
+            if gold.count("'") != answer.count("'"):
+                return WRONG
+            if a.equation or b.equation or _other_left_side(gold, answer):
+                return self._symbolic(gold, answer)
         if a.equation or b.equation:
             return WRONG
         if a.number is not None and b.number is not None:
@@ -245,33 +237,24 @@ class _Matcher:
         held = items(gold), items(answer)
         if "\\begin" in gold + answer or not (held[0] or held[1]):  # no list on either side
             return None
-        if not held[0] and answer[:1] == "(" and len(held[1][1]) == 1:
-            return None  # brackets around an expression
-        if not held[1] and gold[:1] in "([" and len(held[0][1]) == 1:  # likewise around the gold
-            return None
-        if RELATION.search(gold + answer):
-            return WRONG
         bracket, golds = held[0] or ("", [gold])
         other, answers = held[1] or ("", [answer])
+        if len(golds) == len(answers) == 1 and _SET not in (bracket, other):
+            return None  # brackets around an expression
+        if RELATION.search(gold + answer):
+            return WRONG
         named = _named(golds), _named(answers)
         if named[1] and bracket in ("", "()") and not other:
-            if named[0]:
-                return (
-                    self._in_order(named[0], named[1]) if named[0][::2] == named[1][::2] else WRONG
-                )
-            if bracket == "()":
-                return self._in_order(golds, named[1][1::2])
-        if len(golds) == len(answers) == 1 and not {bracket, other} & {"\\{\\}"}:
-            return None
+            if named[0] and named[0].keys() != named[1].keys():
+                return WRONG
+            if named[0] or bracket == "()":
+                return self._in_order([*named[0].values()] or golds, [*named[1].values()])
         if len(golds) != len(answers) or len(golds) > MAX_ITEMS:  # one answer more or less is wrong
             return WRONG
-        is_set = [each == "\\{\\}" for each in (bracket, other)]
-        is_bare = not bracket, not other
-        if len(golds) == 1 and is_set[0] != is_set[1]:
-            return WRONG if not is_set[0] else self.match(golds[0], answers[0])
-        if any(is_set) or all(is_bare):  # sets and bare lists have no order
-            brackets_fit = all(s or b for s, b in zip(is_set, is_bare, strict=True))
-            return self._in_any_order(golds, answers) if brackets_fit else WRONG
+        if len(golds) == 1 and (bracket == _SET) != (other == _SET):
+            return self.match(golds[0], answers[0]) if bracket == _SET else WRONG
+        if {bracket, other} <= {_SET, ""}:  # sets and bare lists have no order
+            return self._in_any_order(golds, answers, self.match)
         if {bracket, other} <= {"()", ""} or bracket == other:
             return self._in_order(golds, answers)
         return WRONG
@@ -290,21 +273,15 @@ class _Matcher:
         return self._in_any_order(gold[1], answer[1], same)
 
     def _in_order(self, golds: Sequence[str], answers: Sequence[str]) -> str:
-        return _worst(
-            self.match(gold, answer) if gold != answer else CORRECT
-            for gold, answer in zip(golds, answers, strict=True)
-        )
+        if len(golds) != len(answers):
+            return WRONG
+        return _worst(map(self.match, golds, answers))
 
-    def _in_any_order(
-        self, golds: Sequence, answers: Sequence, same: Callable | None = None
-    ) -> str:
-        same = same or (
-            lambda gold, answer: CORRECT if gold == answer else self.match(gold, answer)
-        )
+    def _in_any_order(self, golds: Sequence, answers: Sequence, same: Callable) -> str:
         left, found = list(answers), []
         for gold in golds:
             words = [same(gold, answer) for answer in left]
-            word = next((w for w in (CORRECT, NOT_WORKED_OUT, JUDGE_ERROR) if w in words), WRONG)
+            word = min(words, key=BEST_FIRST.index)
             if word == WRONG:
                 return WRONG
             del left[words.index(word)]  # an answer counts for one gold alone
@@ -353,23 +330,20 @@ def _same_unit(gold: _Reading, answer: _Reading) -> bool:
     return not (gold.unit and answer.unit) or gold.unit == answer.unit
 
 
-def _worst(found) -> str:
+def _worst(found: Iterable[str]) -> str:
     worst = CORRECT
     for word in found:
-        if word == WRONG:
+        if word == WRONG:  # what is left need not be looked at
             return WRONG
-        # the judge's fault is told before the answer's
-        if word != CORRECT and worst != JUDGE_ERROR:
-            worst = word
+        worst = max(worst, word, key=BEST_FIRST.index)
     return worst
 
 
-def _named(parts: Sequence[str]) -> list[str]:
-    """Names and values of x = 2, y = 5, in the order of the names, [] where each part is not that,
-    or a name comes twice."""
-    pairs = sorted(part.split("=") for part in parts if re.fullmatch(r"[A-Za-z]=[^=]+", part))
-    is_all = len(pairs) == len(parts) == len({name for name, _ in pairs})
-    return [each for pair in pairs for each in pair] if is_all else []
+def _named(parts: Sequence[str]) -> dict[str, str]:
+    """Values by their names of x = 2, y = 5, in the order of the names, {} where each part is not
+    that, or a name comes twice."""
+    pairs = dict(sorted(part.split("=") for part in parts if re.fullmatch(r"[A-Za-z]=[^=]+", part)))
+    return pairs if len(pairs) == len(parts) else {}
 
 
 def _vectors(gold: str, answer: str, *matrices: re.Match | None) -> list[list[str]] | None:
@@ -384,7 +358,7 @@ def _vectors(gold: str, answer: str, *matrices: re.Match | None) -> list[list[st
             found.append([cell for row in rows for cell in row])
         elif held and held[0] == "()":
             found.append(held[1])
-    return found if len(found) == 2 and len(found[0]) == len(found[1]) else None
+    return found if len(found) == 2 else None
 
 
 def _rows(text: str) -> list[list[str]]:

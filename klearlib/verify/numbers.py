@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from klearlib.verify.plain import names
+from klearlib.verify.plain import aliases, names
 
 MAX_RELATIVE_ERROR = Fraction(1, 10**6)  # of a decimal against what it rounds
 MAX_EXPONENT = 5000  # of ten
@@ -70,35 +70,13 @@ _SYMBOLS = names(
     """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms h hr hrs min sec l L ml mL mph kmh fps
     kJ J kW W V A N Pa kPa Hz mol C F USD"""
 )
-_SAME = {
-    word: words[0]
-    for words in (
-        ("dollar", "\0", "usd", "buck"),
-        ("euro", "\u20ac"),
-        ("pound", "\u00a3"),
-        ("cent",),
-        ("yuan", "\u00a5", "\u5143"),
-        ("second", "s", "sec"),
-        ("minute", "min", "\u5206\u949f"),
-        ("hour", "h", "hr", "\u5c0f\u65f6"),
-        ("day", "\u5929"),
-        ("week",),
-        ("month",),
-        ("year",),
-        ("meter", "m", "metre", "\u7c73"),
-        ("centimeter", "cm", "centimetre", "\u5398\u7c73"),
-        ("millimeter", "mm", "millimetre"),
-        ("kilometer", "km", "kilometre"),
-        ("inch", "in", "inche"),
-        ("foot", "ft", "feet"),
-        ("mile", "mi"),
-        ("gram", "g"),
-        ("kilogram", "kg", "\u5343\u514b"),
-        ("liter", "l", "litre"),
-        ("milliliter", "ml"),
-    )
-    for word in words
-}
+_SAME = aliases(
+    """dollar \0 usd buck; euro \u20ac; pound \u00a3; cent; yuan \u00a5 \u5143; second s sec;
+    minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year;
+    meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; millimeter mm millimetre;
+    kilometer km kilometre; inch in inche; foot ft feet; mile mi; gram g; kilogram kg \u5343\u514b;
+    liter l litre; milliliter ml"""
+)
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
 
 _POWER_OF = r"(?:\^\{?-?\d\}?)?"
@@ -192,9 +170,7 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
         times *= _TIMES[name]
         listed = listed[1:]
     listed = [word for word in listed if word not in {"(s)", "^2", "^3"}]
-    if not all(
-        re.fullmatch(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)", w) for w in listed
-    ):
+    if not all(map(_UNIT_WORD.fullmatch, listed)):
         return None
     bare = [word.strip("().,;") for word in listed]
     bare = [word.lower() if len(word) > 1 else word for word in bare]

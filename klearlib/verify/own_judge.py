@@ -46,46 +46,26 @@ def verdicts_of(
     Raises:
         KlearError: it raises, ends its process, or returns something else.
     """
-    from klearlib.verify.pool import num_workers, shared_pool
+    from klearlib.verify.pool import ask
 
-    # processes of their own: a user's code may hang
-    pool = shared_pool(num_workers(None), __name__)
-    futures = [
-        pool.submit(
-            {
-                **function,
-                "response": response,
-                "problem": {
-                    "id": each.id,
-                    "prompt": each.prompt,
-                    "answer": each.answer,
-                    "truncated": cut,
-                },
-            },
-            timeout_s=TIMEOUT_S,
-        )
-        for response, each, cut in zip(responses, problems, truncated, strict=True)
-    ]
+    jobs = []
+    for response, each, cut in zip(responses, problems, truncated, strict=True):
+        problem = {"id": each.id, "prompt": each.prompt, "answer": each.answer, "truncated": cut}
+        jobs.append(({**function, "response": response, "problem": problem}, TIMEOUT_S))
     found = []
-    try:
-        for future, problem in zip(futures, problems, strict=True):
-            reply = future.result()
-            if reply.get("reason") == "timeout":  # paid 0: neither right nor a format fault
-                found.append(Verdict(correct=False, reason="timeout", reward=0.0))
-            elif "reward" in reply:
-                right = reply["correct"]
-                reason = "correct" if right else "wrong"
-                found.append(Verdict(correct=right, reason=reason, reward=reply["reward"]))
-            else:
-                fault = reply.get("fault", "its process ended")
-                raise KlearError(
-                    f"reward function {function['name']}, problem {problem.id!r}: {fault}: "
-                    "correct it"
-                )
-    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
-        for future in futures:
-            future.cancel()
-        raise
+    # processes of their own: a user's code may hang
+    for problem, reply in zip(problems, ask(__name__, jobs), strict=True):
+        if reply.get("reason") == "timeout":  # paid 0: neither right nor a format fault
+            found.append(Verdict(correct=False, reason="timeout", reward=0.0))
+        elif "reward" in reply:
+            right = reply["correct"]
+            reason = "correct" if right else "wrong"
+            found.append(Verdict(correct=right, reason=reason, reward=reply["reward"]))
+        else:
+            fault = reply.get("fault", "its process ended")
+            raise KlearError(
+                f"reward function {function['name']}, problem {problem.id!r}: {fault}: correct it"
+            )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from klearlib.verify.numbers import read_number
@@ -28,6 +29,7 @@ _TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")  # ]0, 1[, as in Fr
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
 _BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")
+_STEPS = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
 
 
 def is_name(side: str) -> bool:
@@ -36,26 +38,23 @@ def is_name(side: str) -> bool:
     return bool(side) and bool(_NAME.fullmatch(side))
 
 
+def _depths(text: str) -> tuple[list[int], list[int]]:
+    """Where brackets stand, and how deep the text is in them at its start and behind each."""
+    places, depths = [], [0]
+    for token in _BRACKETS.finditer(text):
+        places.append(token.start())
+        depths.append(depths[-1] + _STEPS.get(token[0], 0))
+    return places, depths
+
+
 def split(text: str, separator: re.Pattern) -> list[str]:
     """The parts between separators that stand in no bracket."""
-    places = list(separator.finditer(text))
-    if not places:
-        return [text]
-    depths: list[int] = []
-    depth = 0
-    tokens = list(_BRACKETS.finditer(text))
-    next_token = 0
-    for place in places:
-        while next_token < len(tokens) and tokens[next_token].start() < place.start():
-            token = tokens[next_token][0]
-            depth += (token in ("(", "[", "{", "\\{")) - (token in (")", "]", "}", "\\}"))
-            next_token += 1
-        depths.append(depth)
+    places, depths = _depths(text)
     parts, start = [], 0
-    for place, depth in zip(places, depths, strict=True):
-        if depth <= 0:
-            parts.append(text[start : place.start()].strip())
-            start = place.end()
+    for found in separator.finditer(text):
+        if depths[bisect_left(places, found.start())] <= 0:
+            parts.append(text[start : found.start()].strip())
+            start = found.end()
     parts.append(text[start:].strip())
     return [part for part in parts if part] or [text]
 
@@ -67,20 +66,11 @@ def items(text: str) -> tuple[str, list[str]] | None:
         for end in {closer, *({")", "]"} if opener != "\\{" else ())}:
             if text.startswith(opener) and text.endswith(end) and len(text) > len(opener + end):
                 inner = text[len(opener) : -len(end)]
-                if _closes_late(inner):
+                _, depths = _depths(inner)
+                if min(depths) == depths[-1] == 0:  # none inside closes what opened before
                     return opener + end, _spread(split(inner, _IN_BRACKETS))
     parts = _spread(split(text, SEPARATOR))
     return ("", parts) if len(parts) > 1 else None
-
-
-def _closes_late(inner: str) -> bool:
-    """Whether no bracket inside closes one that opened before it."""
-    depth = 0
-    for token in _BRACKETS.finditer(inner):
-        depth += (token[0] in ("(", "[", "{", "\\{")) - (token[0] in (")", "]", "}", "\\}"))
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")

@@ -19,32 +19,36 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def aliases(text: str) -> dict[str, str]:
+    """The first word of each entry by every word of it; semicolons part entries."""
+    entries = [entry.split() for entry in text.split(";")]
+    return {word: entry[0] for entry in entries for word in entry}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """The second of each two words by the first."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
 # Signs
 
+_MACROS = _pairs(
+    """\u00d7 times \u00b7 cdot \u22c5 cdot \u00b1 pm \u221a sqrt \u221e infty \u2264 le \u2265 ge
+    \u2260 ne \u2248 approx \u2261 equiv \u222a cup \u2229 cap \u2208 in \u2205 emptyset \u2192 to
+    \u21d2 Rightarrow \u2234 therefore \u00b0 degree \u2220 angle \u03c0 pi \u03b8 theta
+    \u03b1 alpha \u03b2 beta \u03a9 Omega \u00bd frac12 \u00bc frac14 \u00be frac34
+    \u2153 frac13 \u2154 frac23"""
+)
 _SIGNS = {
+    **{sign: rf"\{macro} " for sign, macro in _MACROS.items()},
+    **_pairs(
+        """\u211d \\mathbb{R} \u2124 \\mathbb{Z} \u221b \\sqrt[3] \u548c \\text{and}
+        \u6216 \\text{or} \u2032 ' \u3002 ."""
+    ),
     **dict.fromkeys("\u2212\u2013\u2010\u2011\u2012\ufe63\uff0d", "-"),
-    **{"\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u22c5": r"\cdot ", "\u00f7": "/"},
-    **{"\u2044": "/", "\u2215": "/", "\u00b1": r"\pm ", "\u221a": r"\sqrt ", "\u221e": r"\infty "},
-    **{"\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ", "\u2248": r"\approx "},
-    **{"\u2261": r"\equiv ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in "},
-    **{"\u2205": r"\emptyset ", "\u211d": r"\mathbb{R}", "\u2124": r"\mathbb{Z}"},
-    **{"\u2192": r"\to ", "\u21d2": r"\Rightarrow ", "\u2234": r"\therefore ", "\u2032": "'"},
-    **{
-        "\u00b0": r"\degree ",
-        "\u2103": r"\degree C",
-        "\u3002": ".",
-        "\u3001": ", ",
-        "\u2220": r"\angle ",
-    },
-    **{"\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u03b1": r"\alpha ", "\u03b2": r"\beta "},
-    **{"\u00bd": r"\frac12 ", "\u00bc": r"\frac14 ", "\u00be": r"\frac34 "},
-    **{
-        "\u221b": r"\sqrt[3]",
-        "\u03a9": r"\Omega ",
-        "\u548c": r"\text{and}",
-        "\u6216": r"\text{or}",
-    },
-    **{"\u2153": r"\frac13 ", "\u2154": r"\frac23 "},
+    **dict.fromkeys("\u00f7\u2044\u2215", "/"),
+    **{"\u2103": r"\degree C", "\u3001": ", "},
 }
 _RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a\u207f"
 _LOWERED = "\u2080\u2081\u2082\u2083\u2084\u2085\u2086\u2087\u2088\u2089"
@@ -81,45 +85,30 @@ _SWITCHES = names(
 _DROPPED = {"tag": 1, "tag*": 1, "label": 1, "phantom": 1, "hphantom": 1, "vphantom": 1, "color": 1}
 _DROPPED |= {"hspace": 1, "hspace*": 1, "vspace": 1, "vspace*": 1, "pagecolor": 1}
 # The last of so many arguments stays, as it is or as a text.
-_STYLES = {"textcolor": 2, "colorbox": 2, "fcolorbox": 3, "bbox": 1, "smash": 1, "ensuremath": 1}
-_STYLES |= dict.fromkeys(["mathbf", "boldsymbol", "bm", "pmb", "mathit", "mathsf", "mathtt"], 1)
+_STYLES = {"textcolor": 2, "colorbox": 2, "fcolorbox": 3}
 _STYLES |= dict.fromkeys(
-    ["underline", "vec", "hat", "uline", "boxed", "fbox", "framebox", "cancel", "emph"], 1
+    names(
+        """bbox smash ensuremath mathbf boldsymbol bm pmb mathit mathsf mathtt underline vec hat
+        uline boxed fbox framebox cancel emph mathnormal mathop mathrel mathbin mathord bold"""
+    ),
+    1,
 )
-_STYLES |= dict.fromkeys(["mathnormal", "mathop", "mathrel", "mathbin", "mathord", "bold"], 1)
 _TEXTS = {"text", "textrm", "textbf", "textit", "textsf", "texttt", "textnormal", "textup", "mbox"}
 _TEXTS |= {"hbox", "mathrm", "operatorname", "operatorname*", "textmd", "textsl", "textsc"}
-_RENAMED = {
-    **{
-        "dfrac": "frac",
-        "tfrac": "frac",
-        "cfrac": "frac",
-        "nicefrac": "frac",
-        "sfrac": "frac",
-        "uppi": "pi",
-        "dbinom": "binom",
-        "tbinom": "binom",
-    },
-    **{"geq": "ge", "leq": "le", "geqslant": "ge", "leqslant": "le", "neq": "ne", "surd": "sqrt"},
-    **{"varnothing": "emptyset", "centerdot": "cdot", "cdotp": "cdot", "dots": "ldots"},
-    **{"cdots": "ldots", "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow"},
-    **{"Longrightarrow": "Rightarrow", "bar": "overline", "varphi": "phi", "varepsilon": "epsilon"},
-    **{"doteq": "approx", "simeq": "approx", "iff": "Leftrightarrow", "infin": "infty"},
-}
-_WRITTEN = {
-    **{"lt": "<", "gt": ">", "colon": ":", "lbrack": "[", "rbrack": "]", "ast": "*", "div": "/"},
-    **{"lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|"},
-    **{"degree": "^{\\circ}", "R": r"\mathbb{R}", "textdegree": "^{\\circ}", "percent": "%"},
-    **{
-        "slash": "/",
-        "langle": "(",
-        "rangle": ")",
-        "lparen": "(",
-        "rparen": ")",
-        "textdollar": "$",
-        "backslash": " ",
-    },
-}
+_WITH_ARGUMENTS = _STYLES.keys() | _TEXTS | {"sqrt", "frac"}
+_RENAMED = aliases(
+    """frac dfrac tfrac cfrac nicefrac sfrac; binom dbinom tbinom; sqrt surd; pi uppi;
+    ge geq geqslant; le leq leqslant; ne neq; emptyset varnothing; cdot centerdot cdotp;
+    ldots dots cdots; to rightarrow longrightarrow; Rightarrow implies Longrightarrow;
+    Leftrightarrow iff; overline bar; phi varphi; epsilon varepsilon; approx doteq simeq;
+    infty infin"""
+)
+_WRITTEN = _pairs(
+    r"""lt < gt > colon : lbrack [ rbrack ] ast * div / lbrace \{ rbrace \} lvert | rvert | vert |
+    mid | degree ^{\circ} textdegree ^{\circ} R \mathbb{R} percent % slash / langle ( rangle )
+    lparen ( rparen ) textdollar $"""
+)
+_WRITTEN["backslash"] = " "
 _ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
 _ESCAPED |= {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\/": "", r"\|": "|"}
 _ARGUMENTS = {"frac": 2, "binom": 2, "pmod": 1, "overline": 1, "mathbb": 1, "dot": 1}
@@ -194,7 +183,8 @@ def plain_text(text: str) -> str:
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _outside_of_texts(
-        text, lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(_power, part)))
+        text,
+        lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(r"^{\1\2}", part))),
     )
     text = _TWO_NUMBERS.sub("; ", _BLANKS.sub(" ", _PERCENT.sub("%", _join_texts(text))))
     return _outside_of_texts(text, lambda part: _NEEDLESS_BLANK.sub("", part)).strip()
@@ -203,10 +193,6 @@ def plain_text(text: str) -> str:
 def _outside_of_texts(text: str, edit: Callable[[str], str]) -> str:
     parts = _TEXT.split(text)
     return "".join(part if place % 2 else edit(part) for place, part in enumerate(parts))
-
-
-def _power(match: re.Match) -> str:
-    return "^{" + (match[1] or match[2]) + "}"
 
 
 def _as_text(match: re.Match) -> str:
@@ -349,8 +335,6 @@ class _Writer:
             return inner
         if word in _LETTERS:
             return f"\\{word} "
-        if name in ("mathrm", "operatorname") and not word.isascii():
-            return inner
         return rf"\text{{{inner}}}"
 
     def _environment(self, edge: str, rest: _Rest) -> str:
@@ -358,11 +342,10 @@ class _Writer:
         if edge == "end":
             kind = self.environments.pop() if self.environments else ""
             return "" if kind == "layout" else rf"\end{{{_matrix(name)}}}"
-        is_layout = bool(_LAYOUTS.fullmatch(name))
-        kind = "layout" if is_layout else "matrix"
-        self.environments.append(kind)
-        if is_layout:
+        if _LAYOUTS.fullmatch(name):
+            self.environments.append("layout")
             return ""
+        self.environments.append("matrix")
         if name == "array":  # its column types
             rest.arguments(1)
         return rf"\begin{{{_matrix(name)}}}"
@@ -395,14 +378,10 @@ class _Rest:
             item = self.take()
             if item != " ":
                 found.append(item)
-                if item in ("\\sqrt", "\\frac") or (
-                    isinstance(item, str) and item[1:] in _STYLES | dict.fromkeys(_TEXTS, 1)
-                ):
+                if isinstance(item, str) and item[1:] in _WITH_ARGUMENTS:
                     # TeX would ask for braces here; people leave them out: `\frac\sqrt{3}2`.
-                    more = {"\\frac": 2}.get(item, 1)
-                    found[-1] = [item, *([self.take()] if self else []) * 1]
-                    for _ in range(more - 1):
-                        found[-1] += [self.take()] if self else []
+                    count_of_its_own = 2 if item == "\\frac" else 1
+                    found[-1] = [item, *(self.take() for _ in range(count_of_its_own) if self)]
         return found
 
     def digits(self) -> str:
@@ -417,14 +396,9 @@ class _Rest:
         start = self.place
         while self.peek() == " ":
             self.place += 1
-        if self.peek() != "[":
-            self.place = start
-            return []
-        try:
-            end = self.items.index("]", self.place)
-        except ValueError:
-            self.place = start
-            return []
-        found = self.items[self.place + 1 : end]
-        self.place = end + 1
-        return found
+        if self.peek() == "[" and "]" in self.items[self.place :]:
+            start, end = self.place + 1, self.items.index("]", self.place)
+            self.place = end + 1
+            return self.items[start:end]
+        self.place = start
+        return []

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -63,7 +64,10 @@ class JudgeProcess:
         self._start_clock(READY_TIMEOUT_S)
 
     def wait_until_ready(self) -> None:
-        greeting = self._receive()
+        try:
+            greeting = self._receive()
+        except TimeoutError as error:
+            raise JudgeEndedError from error
         if "fatal" in greeting:
             raise MissingAsset(greeting["fatal"])
 
@@ -135,7 +139,7 @@ class _Lane(threading.Thread):
                     job.future.set_exception(error)
                 except Exception:  # a lane that dies would leave its callers waiting for ever
                     self._drop_worker()
-                    job.future.set_result(_undecided("judge_error"))
+                    job.future.set_result({"reason": "judge_error"})
         self._drop_worker()
 
     def _reply(self, job: _Job) -> dict:
@@ -143,18 +147,13 @@ class _Lane(threading.Thread):
             if self._pool.is_closed:
                 break
             try:
-                worker = self._ready_worker()
-            except (JudgeEndedError, TimeoutError):
-                self._drop_worker()
-                continue
-            try:
-                return worker.ask(job.request, job.timeout_s)
+                return self._ready_worker().ask(job.request, job.timeout_s)
             except TimeoutError:  # the job, not the judge, is at fault: no second try
                 self._drop_worker()
-                return _undecided("timeout")
+                return {"reason": "timeout"}
             except JudgeEndedError:
                 self._drop_worker()
-        return _undecided("judge_error")
+        return {"reason": "judge_error"}
 
     def _ready_worker(self) -> JudgeProcess:
         # it ended after its last job, worn out
@@ -185,12 +184,12 @@ class Pool:
         """Queue one job of `module`, without its id; the future's result is the reply.
 
         The clock of `timeout_s` starts when a process takes the job. Where the processes fail the
-        reply is ``{"reason": "timeout" | "judge_error", "extracted": None}`` whatever the module.
+        reply is ``{"reason": "timeout" | "judge_error"}`` whatever the module.
         """
         job = _Job(request, timeout_s)
         with self._lock:
             if self.is_closed:
-                job.future.set_result(_undecided("judge_error"))
+                job.future.set_result({"reason": "judge_error"})
             else:
                 self.jobs.put(job)
         return job.future
@@ -220,23 +219,9 @@ class Pool:
             lane.join(timeout=5)
 
 
-def _undecided(reason: str) -> dict:
-    return {"reason": reason, "extracted": None}
-
-
 _pools: dict[str, Pool] = {}
 _pool_lock = threading.Lock()
 _inherited: list[Pool] = []
-
-
-def num_workers(asked: int | None) -> int:
-    """How many judges a call may grow to: those asked for, else one per usable core, up to
-    `MAX_DEFAULT_WORKERS`. KlearError for a number below 1."""
-    if asked is None:
-        return min(num_cores(), MAX_DEFAULT_WORKERS)
-    if asked < 1:
-        raise KlearError(f"workers must be at least 1, or None for one per core, got {asked}")
-    return asked
 
 
 def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
@@ -247,6 +232,32 @@ def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
             pool = _pools[module] = Pool(module)
     pool.grow(num_workers)
     return pool
+
+
+def ask(
+    module: str, jobs: Sequence[tuple[dict, float]], *, workers: int | None = None
+) -> list[dict]:
+    """The replies of judges that run `module` to jobs, each a request and its `timeout_s`, in their
+    order; see `Pool.submit`.
+
+    workers: how many judges the pool may grow to; None for one per usable core, up to
+        `MAX_DEFAULT_WORKERS`. KlearError for a number below 1.
+    """
+    if workers is not None and workers < 1:
+        raise KlearError(f"workers must be at least 1, or None for one per core, got {workers}")
+    most = workers or min(num_cores(), MAX_DEFAULT_WORKERS)
+    if not jobs:
+        return []
+    pool = shared_pool(min(most, len(jobs)), module)
+    futures: list[Future] = []
+    try:
+        for request, timeout_s in jobs:
+            futures.append(pool.submit(request, timeout_s=timeout_s))
+        return [future.result() for future in futures]
+    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
+        for future in futures:
+            future.cancel()
+        raise
 
 
 def close_pool() -> None:

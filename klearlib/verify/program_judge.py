@@ -1,9 +1,9 @@
 """The process that judges programs, see `judge_loop`.
 
 It alone knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`),
-takes outputs from it and compares. A job is ``{"tier", "source", "prelude", "entry_point",
-"timeout_s", "memory_mb", "recursion_limit", "int_digits", "tests": [{"kind", "given", "expected"},
-...]}``, a reply ``{"outcomes": [...], "messages": [...]}``.
+takes outputs from it and compares. A job is ``{"tier", "source", "entry_point", "preset",
+"prelude", "timeout_s", "memory_mb", "tests": [{"kind", "given", "expected"}, ...]}``, a reply
+``{"outcomes": [...], "messages": [...]}``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cache
 
 from klearlib.verify.compare import same_output, same_value
 from klearlib.verify.judge_loop import serve
+from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox_child import MOST_CODE_BYTES, NOT_SHUT_IN, Limits
 from klearlib.verify.sandbox_process import (
     Ending,
@@ -48,122 +49,150 @@ class ProgramJudge:
     def __init__(self) -> None:
         self._server: SandboxProcess | None = None
         self._tier = ""
-        self._program: SandboxProgram | None = None
-        self._code: int | None = None
 
     def close(self) -> None:
-        self._leave_program()
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     def judge(self, job: dict) -> dict:
-        """The outcomes and messages of all tests of a job."""
-        # of the job at hand, for a sandbox that is opened anew
-        self.job, self.limits, self._code = job, _limits(job), None
-        with _sealed(_encoded(job["source"])) as source, _memory_file() as code:
-            try:
-                failure = self._lasting(_compile, source, code)
-                if failure is None:
-                    _seal(code)  # no later child can change it
-                    self._code = code  # a program that is opened anew gets it too
-                    failure = self._lasting(_load, code)
-                if failure is None:
-                    pairs = [self._outcome(test) for test in job["tests"]]
-                else:
-                    pairs = [failure] * len(job["tests"])
-            finally:
-                self._leave_program()
-        return {"outcomes": [p[0] for p in pairs], "messages": [p[1] for p in pairs]}
-
-    def _outcome(self, test: dict) -> Outcome:
-        judge = _judge_asserts if test["kind"] == "asserts" else _judge_output
-        outcome = self._lasting(judge, test)
-        if outcome == _NOT_RUN and self._lasting(_check_sandbox) is None:
-            return "runtime_error", f"exit status {NOT_SHUT_IN}"  # the program's own
-        return outcome
-
-    def _lasting(self, action: Callable, *arguments: object) -> Outcome | None:
-        """`action` in a sandbox that lasts until it is done."""
-        reason = ""
+        """The outcomes and messages of all tests of a job, in a sandbox that lasts until they are
+        run."""
+        limits, reason = _limits(job), ""
         for _ in range(_ATTEMPTS):
             try:
-                return action(self._opened(), self, *arguments)
+                with closing(self._fork_server(job["tier"]).program(limits)) as sandbox:
+                    pairs = _Program(sandbox, job, limits).outcomes()
+                break
             except SandboxEndedError as error:
                 reason = str(error)
                 self.close()
-        return "judge_error", f"the sandbox ended {_ATTEMPTS} times: {reason}"
+        else:
+            failure = "judge_error", f"the sandbox ended {_ATTEMPTS} times: {reason}"
+            pairs = [failure] * len(job["tests"])
+        return {"outcomes": [p[0] for p in pairs], "messages": [p[1] for p in pairs]}
 
-    def _opened(self) -> SandboxProgram:
-        if self._program is None:  # a fork server is of one tier
-            if self._tier != self.job["tier"]:
-                self.close()
-            if self._server is None:
-                self._tier = self.job["tier"]
-                self._server = SandboxProcess(self._tier)
-            self._program = self._server.program(self.limits)
-            if self._code is not None and not self._program.load(self._code):
-                raise SandboxEndedError("a new sandbox has no room for the program")
-        return self._program
-
-    def _leave_program(self) -> None:
-        program, self._program = self._program, None
-        if program is not None:
-            program.close()
+    def _fork_server(self, tier: str) -> SandboxProcess:
+        if self._tier != tier:  # a fork server is of one tier
+            self.close()
+        if self._server is None:
+            self._server, self._tier = SandboxProcess(tier), tier
+        return self._server
 
 
-def _compile(
-    sandbox: SandboxProgram, judge: ProgramJudge, source: int, code: int
-) -> Outcome | None:
-    """Compile prelude and program into the file `code`; None where that went well.
+class _Program:
+    """The program of a job in its sandbox."""
 
-    A child does it that runs nothing of the program, once for all tests.
-    """
-    limits = replace(judge.limits, file_bytes=MOST_CODE_BYTES)
-    os.ftruncate(code, 0)
-    os.lseek(code, 0, os.SEEK_SET)
-    with _sealed(_encoded(judge.job["prelude"])) as prelude, _memory_file() as record:
-        timeout_s = judge.job["timeout_s"]
-        key = sandbox.start("compile", [prelude, code, record, source], timeout_s=timeout_s)
-        ending = sandbox.ending(key)
-        if ending.status == 0 and not ending.timed_out:
-            return None
-        return _failure(ending, limits, code, record)
+    def __init__(self, sandbox: SandboxProgram, job: dict, limits: Limits) -> None:
+        self._sandbox, self._job, self._limits = sandbox, job, limits
+        self._timeout_s = job["timeout_s"]
 
-
-def _load(sandbox: SandboxProgram, _: ProgramJudge, code: int) -> Outcome | None:
-    if sandbox.load(code):
-        return None
-    return "compile_error", "MemoryError: the program needs too much memory to load"
-
-
-def _check_sandbox(sandbox: SandboxProgram, judge: ProgramJudge) -> Outcome | None:
-    """None where the sandbox closes around a child that does nothing of a program's."""
-    with _sealed(b"") as source, _memory_file() as code:
-        return _compile(sandbox, judge, source, code)
-
-
-def _judge_output(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> Outcome:
-    """A test by stdin or by call: one child, whose output or result is compared here."""
-    by_call = test["kind"] == "call"
-    role = "call" if by_call else "script"
-    timeout_s = judge.job["timeout_s"]
-    with (
-        _sealed(_encoded(test["given"])) as given,
-        _memory_file() as stdout,
-        _memory_file() as record,
-    ):
-        key = sandbox.start(role, [given, stdout, record], timeout_s=timeout_s)
-        failure = _failure(sandbox.ending(key), judge.limits, stdout, record)
+    def outcomes(self) -> list[Outcome]:
+        with _memory_file() as code:
+            failure = self._compile(self._job["source"], code)
+            if failure is None:
+                _seal(code)  # no later child can change it
+                if not self._sandbox.load(code):
+                    message = "MemoryError: the program needs too much memory to load"
+                    failure = "compile_error", message
         if failure is not None:
-            return failure
-        if by_call:
-            return _compare_value(record, test["expected"])
-        printed = os.pread(stdout, _size(stdout), 0).decode("utf-8", "replace")
-        if same_output(printed, test["expected"]):
-            return "passed", ""
-        word, text = _report(record)
-        return (word, text) if word in _FAILURES else ("wrong_answer", "")
+            return [failure] * len(self._job["tests"])
+        return [self._outcome(test) for test in self._job["tests"]]
+
+    def _compile(self, source: str, code: int) -> Outcome | None:
+        """Compile prelude and program into the file `code`; None where that went well.
+
+        A child does it that runs nothing of the program, once for all tests.
+        """
+        limits = replace(self._limits, file_bytes=MOST_CODE_BYTES)
+        with (
+            _sealed(source) as program,
+            _sealed(_prelude(self._job)) as prelude,
+            _memory_file() as record,
+        ):
+            files = [prelude, code, record, program]
+            key = self._sandbox.start("compile", files, timeout_s=self._timeout_s)
+            ending = self._sandbox.ending(key)
+            if ending.status == 0 and not ending.timed_out:
+                return None
+            return _failure(ending, limits, code, record)
+
+    def _outcome(self, test: dict) -> Outcome:
+        judge = self._judge_asserts if test["kind"] == "asserts" else self._judge_output
+        outcome = judge(test)
+        if outcome == _NOT_RUN:
+            with _memory_file() as code:
+                if self._compile("", code) is None:  # the sandbox closes: the program said this
+                    return "runtime_error", f"exit status {NOT_SHUT_IN}"
+        return outcome
+
+    def _judge_output(self, test: dict) -> Outcome:
+        """A test by stdin or by call: one child, whose output or result is compared here."""
+        by_call = test["kind"] == "call"
+        with (
+            _sealed(test["given"]) as given,
+            _memory_file() as stdout,
+            _memory_file() as record,
+        ):
+            key = self._sandbox.start(
+                "call" if by_call else "script",
+                [given, stdout, record],
+                timeout_s=self._timeout_s,
+            )
+            failure = _failure(self._sandbox.ending(key), self._limits, stdout, record)
+            if failure is not None:
+                return failure
+            if by_call:
+                return _compare_value(record, test["expected"])
+            printed = os.pread(stdout, _size(stdout), 0).decode("utf-8", "replace")
+            if same_output(printed, test["expected"]):
+                return "passed", ""
+            word, text = _report(record)
+            return (word, text) if word in _FAILURES else ("wrong_answer", "")
+
+    def _judge_asserts(self, test: dict) -> Outcome:
+        """The program serves calls in one child, the test code makes them in another."""
+        token = secrets.token_hex(16)  # only test code that ran to its end knows it
+        given_text = json.dumps({"asserts": test["given"], "token": token})
+        with ExitStack() as stack:
+            files = [stack.enter_context(_memory_file()) for _ in range(4)]
+            stdout, record, test_stdout, test_record = files
+            nothing = stack.enter_context(_sealed(""))
+            given = stack.enter_context(_sealed(given_text))
+            ends = socket.socketpair()
+            try:
+                serving = self._sandbox.start(
+                    "serve",
+                    [nothing, stdout, record, ends[0].fileno()],
+                    timeout_s=self._timeout_s,
+                )
+                testing = self._sandbox.start(
+                    "test",
+                    [given, test_stdout, test_record, ends[1].fileno()],
+                    timeout_s=2 * self._timeout_s + 1,  # its own work comes on top
+                )
+            finally:
+                for end in ends:
+                    end.close()
+            test_ending = self._sandbox.ending(testing)
+            word, text = _report(test_record)
+            has_ended = word == "program_ended"
+            if not has_ended:  # it would wait for calls for ever
+                self._sandbox.stop(serving)
+            ending = self._sandbox.ending(serving)
+            if word == "token" and text == token and test_ending.status == 0:
+                return "passed", ""
+            if word in ("wrong_answer", "runtime_error", "memory_limit", "judge_error"):
+                return word, " ".join(text.split())[:300]
+            failure = _failure(ending, self._limits, stdout, record)
+            if ending.timed_out or test_ending.timed_out:
+                return "time_limit", ""
+            if has_ended:
+                return failure or ("runtime_error", "the program ended during the test")
+            return _failure(test_ending, self._limits, test_stdout, test_record) or (
+                "wrong_answer",
+                "the test code ended before its last statement",
+            )
 
 
 def _failure(ending: Ending, limits: Limits, output: int, record: int) -> Outcome | None:
@@ -217,64 +246,24 @@ def _compare_value(record: int, expected: str) -> Outcome:
     return ("passed" if equal else "wrong_answer"), ""
 
 
-def _judge_asserts(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> Outcome:
-    """The program serves calls in one child, the test code makes them in another."""
-    token = secrets.token_hex(16)  # only test code that ran to its end knows it
-    given_text = json.dumps({"asserts": test["given"], "token": token}).encode()
-    with ExitStack() as stack:
-        files = [stack.enter_context(_memory_file()) for _ in range(4)]
-        stdout, record, test_stdout, test_record = files
-        nothing = stack.enter_context(_sealed(b""))
-        given = stack.enter_context(_sealed(given_text))
-        ends = socket.socketpair()
-        serving = testing = None
-        timeout_s = judge.job["timeout_s"]
-        try:
-            serving = sandbox.start(
-                "serve", [nothing, stdout, record, ends[0].fileno()], timeout_s=timeout_s
-            )
-            testing = sandbox.start(
-                "test",
-                [given, test_stdout, test_record, ends[1].fileno()],
-                timeout_s=2 * timeout_s + 1,  # its own work comes on top of the program's
-            )
-        finally:
-            for end in ends:
-                end.close()
-        test_ending = sandbox.ending(testing)
-        word, text = _report(test_record)
-        has_ended = word == "program_ended"
-        if not has_ended:  # it would wait for calls for ever
-            sandbox.stop(serving)
-        ending = sandbox.ending(serving)
-        if word == "token" and text == token and test_ending.status == 0:
-            return "passed", ""
-        if word in ("wrong_answer", "runtime_error", "memory_limit", "judge_error"):
-            return word, " ".join(text.split())[:300]
-        failure = _failure(ending, judge.limits, stdout, record)
-        if ending.timed_out or test_ending.timed_out:
-            return "time_limit", ""
-        if has_ended:
-            return failure or ("runtime_error", "the program ended during the test")
-        return _failure(test_ending, judge.limits, test_stdout, test_record) or (
-            "wrong_answer",
-            "the test code ended before its last statement",
-        )
-
-
 def _limits(job: dict) -> Limits:
     # A program can read its limits: they are the same for all tests of a job, in steps of powers of
     # two, so that they do not tell one expected output from another.
     longest = max(len(test["expected"].encode("utf-8", "replace")) for test in job["tests"])
+    preset = PRESETS[job["preset"]]
     return Limits(
         memory_bytes=job["memory_mb"] << 20,
         file_bytes=_LEAST_CAP_BYTES << (2 * longest // _LEAST_CAP_BYTES).bit_length(),
         cpu_s=math.ceil(job["timeout_s"]) + 1,
         entry_point=job["entry_point"],
-        recursion_limit=job["recursion_limit"],
-        int_digits=job["int_digits"],
-        modules=_modules(job["prelude"]),
+        recursion_limit=preset.recursion_limit,
+        int_digits=preset.int_digits,
+        modules=_modules(_prelude(job)),
     )
+
+
+def _prelude(job: dict) -> str:
+    return PRESETS[job["preset"]].prelude + job["prelude"]
 
 
 @cache
@@ -298,10 +287,10 @@ def _memory_file() -> Iterator[int]:
 
 
 @contextmanager
-def _sealed(content: bytes) -> Iterator[int]:
+def _sealed(text: str) -> Iterator[int]:
     """A file in memory that nobody can change, read from its start."""
     with _memory_file() as descriptor:
-        left = memoryview(content)
+        left = memoryview(text.encode("utf-8", "surrogatepass"))
         while left:
             left = left[os.write(descriptor, left) :]
         _seal(descriptor)
@@ -316,10 +305,6 @@ def _seal(descriptor: int) -> None:
 
 def _size(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
 from klearlib.records import TestCase, TestReport
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S, program_judge
-from klearlib.verify.pool import close_pool, num_workers, shared_pool
+from klearlib.verify.pool import ask, close_pool
 from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox import active_tier
 from klearlib.verify.sandbox_server import MAX_STRETCH
 
 __all__ = ["ProgramJob", "close_pool", "run_many", "run_tests"]
 
-_JOBS_PER_WORKER = 2
 _SLACK_S = 60.0
 _MOST_REMEMBERED = 20_000
 # What another run of the same program may not give.
 _UNSETTLED = {"time_limit", "memory_limit", "output_limit", "judge_error"}
 _remembered: dict[bytes, TestReport] = {}
-_remembering = threading.Lock()
-
-
-def _free_after_fork() -> None:
-    global _remembering  # another thread may have held it
-    _remembering = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_free_after_fork)
 
 
 @dataclass(frozen=True)
@@ -131,8 +118,7 @@ def run_many(
 ) -> list[TestReport]:
     """Run many programs on their tests, side by side; the reports are in the jobs' order.
 
-    Equal jobs are run once. `jobs` may be a generator: only a few jobs per worker are taken from it
-    ahead of their results.
+    Equal jobs are run once.
 
     Args:
         jobs: `ProgramJob` or mappings of its fields.
@@ -143,82 +129,51 @@ def run_many(
             programs many times.
 
     Raises:
-        KlearError, MissingAsset: as `run_tests`; nothing more is run then.
+        KlearError, MissingAsset: as `run_tests`; nothing is run then.
 
     >>> job = ProgramJob("print(1)", [TestCase("1", stdin="")], timeout_s=5.0, memory_mb=256)
     >>> [report.pass_rate for report in run_many([job, job])]
     [1.0, 1.0]
     """
-    most = num_workers(workers)
-    keys: list[bytes] = []  # of all jobs, in order; equal jobs have one key
-    reports: dict[bytes, TestReport | None] = {}  # None: in flight
-    in_flight: dict[Future, tuple[bytes, ProgramJob]] = {}
-
-    def take_results() -> None:
-        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-            key, job = in_flight.pop(future)
-            reply, num = future.result(), len(job.tests)
-            if "outcomes" not in reply:
-                lost = ["no judge process lasted"] * num
-                reply = {"outcomes": ["judge_error"] * num, "messages": lost}
-            reports[key] = report = TestReport.of(reply["outcomes"], reply["messages"])
-            if remember and not _UNSETTLED & set(report.outcomes):
-                with _remembering:
-                    _remembered[key] = report
-                    while len(_remembered) > _MOST_REMEMBERED:
-                        del _remembered[next(iter(_remembered))]
-
-    try:
-        for job in jobs:
-            if not isinstance(job, ProgramJob):
-                try:
-                    job = ProgramJob(**job)
-                except TypeError as error:
-                    raise KlearError(f"a job needs the fields of ProgramJob: {error}") from None
-            key = hashlib.sha256(repr(job).encode("utf-8", "backslashreplace")).digest()
-            keys.append(key)
-            if remember and (known := _remembered.get(key)):
-                reports[key] = known
-            if key in reports:
-                continue
-            reports[key] = TestReport.of([]) if not job.tests else None
-            # a generator of jobs is not read ahead
-            while len(in_flight) >= _JOBS_PER_WORKER * most:
-                take_results()
-            if job.tests:
-                pool = shared_pool(min(most, len(in_flight) + 1), program_judge.__name__)
-                # the sandbox keeps the clock; this one is for a judge that hangs
-                patience_s = len(job.tests) * (2 * MAX_STRETCH * job.timeout_s + _SLACK_S)
-                in_flight[pool.submit(_request(job), timeout_s=patience_s)] = (key, job)
-        while in_flight:
-            take_results()
-    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
-        for future in in_flight:
-            future.cancel()
-        raise
+    keys: list[bytes] = []
+    distinct: dict[bytes, ProgramJob] = {}
+    for job in jobs:
+        if not isinstance(job, ProgramJob):
+            try:
+                job = ProgramJob(**job)
+            except TypeError as error:
+                raise KlearError(f"a job needs the fields of ProgramJob: {error}") from None
+        keys.append(hashlib.sha256(repr(job).encode("utf-8", "backslashreplace")).digest())
+        distinct[keys[-1]] = job
+    reports = {key: TestReport.of([]) for key, job in distinct.items() if not job.tests}
+    if remember:
+        reports |= {key: report for key in distinct if (report := _remembered.get(key))}
+    asked = {key: job for key, job in distinct.items() if key not in reports}
+    # the sandbox keeps the clock; this one is for a judge that hangs
+    judging = [
+        (_request(job), len(job.tests) * (2 * MAX_STRETCH * job.timeout_s + _SLACK_S))
+        for job in asked.values()
+    ]
+    replies = ask(program_judge.__name__, judging, workers=workers)
+    for (key, job), reply in zip(asked.items(), replies, strict=True):
+        if "outcomes" not in reply:
+            num, lost = len(job.tests), "no judge process lasted"
+            reply = {"outcomes": ["judge_error"] * num, "messages": [lost] * num}
+        reports[key] = report = TestReport.of(reply["outcomes"], reply["messages"])
+        if remember and not _UNSETTLED & set(report.outcomes):
+            if len(_remembered) >= _MOST_REMEMBERED:
+                _remembered.clear()
+            _remembered[key] = report
     return [reports[key] for key in keys]
 
 
 def _request(job: ProgramJob) -> dict:
-    preset = PRESETS[job.preset]
-    return {
-        "tier": active_tier().name,  # found once, in the parent
-        "source": job.source,
-        "prelude": preset.prelude + job.prelude,
-        "entry_point": job.entry_point,
-        "timeout_s": float(job.timeout_s),
-        "memory_mb": job.memory_mb,
-        "recursion_limit": preset.recursion_limit,
-        "int_digits": preset.int_digits,
-        "tests": [
-            {
-                "kind": test.kind,
-                "given": getattr(test, test.kind),
-                "expected": test.expected if test.expected is not None else "",
-            }
-            for test in job.tests
-        ],
-    }
+    tests = [
+        {"kind": test.kind, "given": getattr(test, test.kind), "expected": test.expected or ""}
+        for test in job.tests
+    ]
+    tier = active_tier().name  # found once, in the parent
+    return vars(job) | {"tier": tier, "timeout_s": float(job.timeout_s), "tests": tests}
 
 
 def _check_test(index: int, test: TestCase, entry_point: str | None) -> None:

@@ -39,10 +39,7 @@ def math_reward(verdict: Verdict, *, format_penalty: float = 0.0, scores: str = 
     >>> math_reward(no_tag, format_penalty=0.5), math_reward(no_tag, scores="released")
     (-1.5, -0.5)
     """
-    tags = _tag_score(verdict, scores, ("penalty", "released"), format_penalty)
-    if tags is not None:
-        return tags if scores == "released" else -1.0 + tags
-    return 1.0 if verdict.correct else -1.0
+    return _paid(verdict, float(verdict.correct), -1.0, format_penalty, scores, paper="penalty")
 
 
 def soft_code_reward(
@@ -72,7 +69,7 @@ def soft_code_reward(
     >>> soft_code_reward(report), soft_code_reward(report, scores="released")
     (0.25, -0.5)
     """
-    return _code_reward(judged, _pass_rate(judged), scores, format_penalty)
+    return _paid(judged, _pass_rate(judged), 0.0, format_penalty, scores, paper="pass_rate")
 
 
 def hard_code_reward(
@@ -98,8 +95,8 @@ def hard_code_reward(
         raise ValueError(f"failure must be a number of at most 0, got {failure}")
     if scores == "released" and failure != -1:
         raise ValueError(f'failure must be -1 with scores="released", got {failure}')
-    passed = _pass_rate(judged) == 1.0
-    return _code_reward(judged, float(passed), scores, format_penalty, failure)
+    passed = float(_pass_rate(judged) == 1.0)
+    return _paid(judged, passed, failure, format_penalty, scores, paper="pass_rate")
 
 
 def _pass_rate(judged: Verdict | TestReport) -> float:
@@ -111,28 +108,21 @@ def _pass_rate(judged: Verdict | TestReport) -> float:
     return report.pass_rate
 
 
-def _code_reward(
+def _paid(
     judged: Verdict | TestReport,
     credit: float,
-    scores: str,
+    failure: float,
     format_penalty: float,
-    failure: float = 0.0,
+    scores: str,
+    *,
+    paper: str,
 ) -> float:
-    """failure: what a credit of 0 is paid, up to 1 for a credit of 1."""
-    tags = _tag_score(judged, scores, ("pass_rate", "released"), format_penalty)
-    if scores == "released":
-        return 2 * credit - 1 if tags is None else tags
-    return failure + (1 - failure) * credit if tags is None else failure + tags
-
-
-def _tag_score(
-    judged: Verdict | TestReport, scores: str, known: tuple[str, str], format_penalty: float
-) -> float | None:
-    """What a missing think tag is worth, None where both are there."""
+    """failure: what a credit of 0 is paid, up to 1 for a credit of 1. paper: the scores that are
+    not ``"released"``."""
     if not 0 <= format_penalty < math.inf:
         raise ValueError(f"format_penalty must be a number of at least 0, got {format_penalty}")
-    if scores not in known:
-        raise ValueError(f'scores must be "{known[0]}" or "{known[1]}", got {scores!r}')
+    if scores not in (paper, "released"):
+        raise ValueError(f'scores must be "{paper}" or "released", got {scores!r}')
     if scores == "released" and format_penalty:
         raise ValueError(
             'format_penalty must be 0 with scores="released", which fixes its own penalties, '
@@ -140,8 +130,10 @@ def _tag_score(
         )
     has_open = getattr(judged, "has_think_open", True)
     has_close = getattr(judged, "has_think_close", True)
-    if has_open and has_close:
-        return None
     if scores == "released":
-        return RELEASED_NO_THINK_CLOSE if not has_close else RELEASED_NO_THINK_OPEN
-    return -format_penalty
+        if not has_close:
+            return RELEASED_NO_THINK_CLOSE
+        return 2 * credit - 1 if has_open else RELEASED_NO_THINK_OPEN
+    if has_open and has_close:
+        return failure + (1 - failure) * credit
+    return failure - format_penalty

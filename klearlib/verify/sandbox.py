@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,10 +59,6 @@ class Tier(NamedTuple):
     detail: str
 
 
-# What was found, for these settings; forked processes inherit it.
-_found: dict[tuple[str | None, str | None], Tier] = {}
-
-
 def active_tier() -> Tier:
     """The strongest tier that works here, tried once per process tree (about 0.2 s).
 
@@ -71,12 +68,10 @@ def active_tier() -> Tier:
         KlearError: the tier asked for does not work here, or there is no tier of that name.
         MissingAsset: no tier works, and the environment does not say to go without.
     """
-    forced, unsafe = os.environ.get(FORCE) or None, os.environ.get(UNSAFE)
-    if (forced, unsafe) not in _found:  # 0.2 s, once
-        _found[forced, unsafe] = _find(forced, unsafe)
-    return _found[forced, unsafe]
+    return _find(os.environ.get(FORCE) or None, os.environ.get(UNSAFE))
 
 
+@cache  # forked processes inherit what was found
 def _find(forced: str | None, unsafe: str | None) -> Tier:
     if not sys.platform.startswith("linux"):
         raise MissingAsset("programs are judged on Linux only: use a Linux machine or container")
@@ -120,12 +115,11 @@ def _why_not(name: str) -> str:
                     {
                         "tier": name,
                         "source": source,
-                        "prelude": "",
                         "entry_point": None,
+                        "preset": "python",
+                        "prelude": "",
                         "timeout_s": 10.0,
                         "memory_mb": 256,
-                        "recursion_limit": 1000,
-                        "int_digits": 4300,
                         "tests": [{"kind": "stdin", "given": given, "expected": expected}],
                     }
                 )

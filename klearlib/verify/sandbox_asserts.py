@@ -30,30 +30,23 @@ from klearlib.verify.sandbox_values import (
     take_changes,
 )
 
-_CHUNK_BYTES = 1 << 16
-
 
 class ChannelEnd:
     """One JSON value a line, both ways, over a descriptor."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._left = b""
+        self._reader = os.fdopen(descriptor, "rb", closefd=False)
+        self._writer = os.fdopen(descriptor, "wb", closefd=False)
 
     def send(self, value: object) -> None:
-        line = memoryview(json.dumps(value).encode() + b"\n")
-        while line:
-            line = line[os.write(self._descriptor, line) :]
+        self._writer.write(json.dumps(value).encode() + b"\n")
+        self._writer.flush()
 
     def receive(self) -> object:
         """The next value; EOFError where the other side is gone."""
-        chunks = [self._left]
-        while b"\n" not in chunks[-1]:  # a line may come in many pieces
-            chunk = os.read(self._descriptor, _CHUNK_BYTES)
-            if not chunk:
-                raise EOFError
-            chunks.append(chunk)
-        line, _, self._left = b"".join(chunks).partition(b"\n")
+        line = self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
         return json.loads(line)
 
 

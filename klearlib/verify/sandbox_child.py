@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from klearlib.verify import sandbox_asserts
-from klearlib.verify.sandbox_kernel import Filter, die_with_parent, restrict_self
+from klearlib.verify.sandbox_kernel import Filter, Ruleset, die_with_parent
 
 REPORT, CHANNEL = 3, 4
 SOURCE = 4  # of a compiling child, which has no channel
@@ -47,8 +47,7 @@ class Confinement:
     holds it, whose processes can all be killed at once."""
 
     has_own_root: bool
-    ruleset: int | None
-    ruleset_flags: int
+    ruleset: Ruleset | None
     filter: Filter | None
     address_space: int
 
@@ -83,11 +82,9 @@ def shut_in(limits: Limits, confinement: Confinement, parent_pid: int, role: str
         limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)  # SIGXFSZ: output_limit
         # a program that sleeps is the clock's
         limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() != parent_pid:  # it died before the signal was asked for
-            os._exit(NOT_SHUT_IN)
+        die_with_parent(parent_pid)
         if confinement.ruleset is not None:
-            restrict_self(confinement.ruleset, confinement.ruleset_flags)
+            confinement.ruleset.restrict_self()
         os.closerange(FIRST_FREE, _CLOSED_BELOW)  # the tests' descriptors are not this child's
         if confinement.filter is not None:
             confinement.filter.install(os.getpid())

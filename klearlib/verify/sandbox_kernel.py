@@ -13,6 +13,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -47,12 +48,14 @@ def system_call(number: int, *arguments: object, what: str) -> int:
     return check(libc.syscall(ctypes.c_long(number), *passed), what)
 
 
-def die_with_parent(signal_number: int) -> None:
-    """Have the kernel send `signal_number` to this process when its parent ends.
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends; exit where it has ended already.
 
     A change of user or capabilities takes it back, so those come first.
     """
-    check(libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 def forbid_new_privileges() -> None:
@@ -80,31 +83,39 @@ def landlock_abi() -> int:
     return max(0, libc.syscall(number, None, size, flags))
 
 
-def landlock_ruleset(readable: Iterable[str], devices: Iterable[str], folder: str) -> int:
-    """A ruleset's descriptor: read beneath `readable`, use `devices`, write files in `folder`.
+class Ruleset:
+    """A landlock ruleset: read beneath `readable`, use `devices`, write files in `folder`.
 
     In `folder` only regular files can be made, so it stays flat. Rights and scopes that this
     kernel's landlock does not know are left out. OSError where it has none.
     """
-    abi = landlock_abi()
-    if not abi:
-        raise OSError(ctypes.get_errno(), "this kernel has no landlock, or it is switched off")
-    rights = (1 << _FILE_RIGHTS_BITS[min(abi, max(_FILE_RIGHTS_BITS))]) - 1
-    attributes = [rights]
-    if abi >= 4:
-        attributes.append(_TCP_RIGHTS)  # handled, so denied unless a rule allows them
-    if abi >= 6:
-        attributes.append(_SCOPES)  # no signals to, no sockets of, others
-    packed = struct.pack(f"={len(attributes)}Q", *attributes)
-    ruleset = system_call(
-        _SYS_CREATE_RULESET, packed, len(packed), 0, what="landlock_create_ruleset"
-    )
-    in_folder = _READ_FILE | _READ_DIR | _WRITE_FILE | _REMOVE_FILE | _MAKE_REG | _TRUNCATE
-    rules = [(path, _READ_FILE | _READ_DIR) for path in readable]
-    rules += [(path, _READ_FILE | _WRITE_FILE) for path in devices]
-    for path, allowed in [*rules, (folder, in_folder)]:
-        _add_rule(ruleset, path, allowed & rights)
-    return ruleset
+
+    def __init__(self, readable: Iterable[str], devices: Iterable[str], folder: str) -> None:
+        abi = landlock_abi()
+        if not abi:
+            raise OSError(ctypes.get_errno(), "this kernel has no landlock, or it is switched off")
+        rights = (1 << _FILE_RIGHTS_BITS[min(abi, max(_FILE_RIGHTS_BITS))]) - 1
+        attributes = [rights]
+        if abi >= 4:
+            attributes.append(_TCP_RIGHTS)  # handled, so denied unless a rule allows them
+        if abi >= 6:
+            attributes.append(_SCOPES)  # no signals to, no sockets of, others
+        packed = struct.pack(f"={len(attributes)}Q", *attributes)
+        self._ruleset = system_call(
+            _SYS_CREATE_RULESET, packed, len(packed), 0, what="landlock_create_ruleset"
+        )
+        # denials stay out of the audit log where it can be said
+        self._flags = _LOG_SAME_EXEC_OFF if abi >= 7 else 0
+        in_folder = _READ_FILE | _READ_DIR | _WRITE_FILE | _REMOVE_FILE | _MAKE_REG | _TRUNCATE
+        rules = [(path, _READ_FILE | _READ_DIR) for path in readable]
+        rules += [(path, _READ_FILE | _WRITE_FILE) for path in devices]
+        for path, allowed in [*rules, (folder, in_folder)]:
+            _add_rule(self._ruleset, path, allowed & rights)
+
+    def restrict_self(self) -> None:
+        """Put this process under it for good."""
+        what = "landlock_restrict_self"
+        system_call(_SYS_RESTRICT_SELF, self._ruleset, self._flags, what=what)
 
 
 def _add_rule(ruleset: int, path: str, allowed: int) -> None:
@@ -118,16 +129,6 @@ def _add_rule(ruleset: int, path: str, allowed: int) -> None:
         )
     finally:
         os.close(descriptor)
-
-
-def landlock_flags() -> int:
-    """The flags for `restrict_self`: denials stay out of the audit log where it can be said."""
-    return _LOG_SAME_EXEC_OFF if landlock_abi() >= 7 else 0
-
-
-def restrict_self(ruleset: int, flags: int) -> None:
-    """Put this process under a ruleset for good."""
-    system_call(_SYS_RESTRICT_SELF, ruleset, flags, what="landlock_restrict_self")
 
 
 # System call filters

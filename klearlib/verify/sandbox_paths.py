@@ -41,16 +41,11 @@ def library_folders() -> list[str]:
 
 
 def readable_paths() -> list[str]:
-    """All that a program may read and that exists here, none beneath another."""
+    """All that a program may read and that exists here."""
     base = (sysconfig.get_config_var("LIBDIR") or "", os.path.join(sys.base_prefix, "lib"))
     candidates = [*_SYSTEM, *library_folders(), *(p for p in base if p)]
     candidates += [sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")]
-    existing = sorted({path for path in candidates if os.path.exists(path)})
-    return [p for p in existing if not any(_is_beneath(p, other) for other in existing)]
-
-
-def _is_beneath(path: str, other: str) -> bool:
-    return Path(other) in Path(path).parents and not os.path.islink(path)
+    return sorted({path for path in candidates if os.path.exists(path)})
 
 
 def enter_private_root(folder: str, *, folder_bytes: int, folder_entries: int) -> None:

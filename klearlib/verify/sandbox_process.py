@@ -33,7 +33,6 @@ main(sys.argv[2], int(sys.argv[3]))
 """
 _READY_TIMEOUT_S = 60.0
 _SLACK_S = 30.0
-_PLACES = {name: place for place, name in enumerate(REQUESTS)}
 # LD_LIBRARY_PATH: a Python of its own may need it to start.
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "TZ")
 _ENVIRONMENT = {
@@ -132,7 +131,7 @@ class SandboxProgram:
         """
         key = secrets.randbits(62)  # a program can read it: it must not count the tests
         self._deadlines[key] = time.monotonic() + MAX_STRETCH * timeout_s + _SLACK_S
-        _send(self._socket, REQUEST.pack(_PLACES[role], key, timeout_s), descriptors)
+        _send(self._socket, REQUEST.pack(REQUESTS.index(role), key, timeout_s), descriptors)
         return key
 
     def load(self, code: int) -> bool:
@@ -143,7 +142,7 @@ class SandboxProgram:
     def stop(self, key: int) -> None:
         """Kill a child that may still run."""
         if key not in self._endings:
-            _send(self._socket, REQUEST.pack(_PLACES["stop"], key, 0.0))
+            _send(self._socket, REQUEST.pack(REQUESTS.index("stop"), key, 0.0))
 
     def ending(self, key: int) -> Ending:
         """Wait for a child's end. SandboxEndedError where the sandbox is gone or hangs."""

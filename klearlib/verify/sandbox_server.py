@@ -79,22 +79,20 @@ def main(tier: str, descriptor: int) -> None:
     # above the descriptors that children get
     control = socket.socket(fileno=fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64))
     os.close(descriptor)
-    has_own_root = tier == "namespaces"
-    folder = OWN_FOLDER if has_own_root else _new_folder()
+    folder = None if tier == "namespaces" else _new_folder()  # in a root of its own it is gone too
     try:
-        if has_own_root:
+        if folder is None:
             _new_namespaces()
         server = os.fork()
         if server:
             control.close()
-            _keep(server, None if has_own_root else folder)
-        confinement = _confine(tier, folder, has_own_root=has_own_root)
+            _keep(server, folder)
+        confinement = _confine(tier, folder)
     except (OSError, KeyError) as error:
         control.send(json.dumps({"fatal": str(error)}).encode())
-        if not has_own_root:
-            _remove(folder)
+        _remove(folder)
         os._exit(1)
-    control.send(json.dumps({"folder": None if has_own_root else folder}).encode())
+    control.send(json.dumps({"folder": folder}).encode())
     _serve(control, confinement)
 
 
@@ -102,8 +100,7 @@ def _keep(server: int, folder: str | None) -> NoReturn:
     """Wait for the fork server's end and clear up."""
     signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGKILL))
     os.waitpid(server, 0)
-    if folder is not None:
-        _remove(folder)
+    _remove(folder)
     os._exit(0)
 
 
@@ -132,13 +129,15 @@ def _new_namespaces() -> None:
             file.write(text)
 
 
-def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
+def _confine(tier: str, folder: str | None) -> Confinement:
     """Shut the fork server in as far as it can work; what is left is for each child to put on."""
     _import(_PRELOADED.split())
     with open("/proc/self/statm", encoding="ascii") as statm:
         address_space = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     sys.path[:] = paths.library_folders()
+    has_own_root = folder is None
     if has_own_root:
+        folder = OWN_FOLDER
         kernel.check(kernel.libc.unshare(_NEW_OTHERS), "unshare of the other namespaces")
         paths.enter_private_root(
             folder, folder_bytes=4 * FOLDER_BYTES, folder_entries=4 * FOLDER_ENTRIES
@@ -146,13 +145,13 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     _drop_privileges(folder)
     os.chdir(folder)
     os.environ.update(HOME=folder, TMPDIR=folder)
-    kernel.die_with_parent(signal.SIGKILL)
+    kernel.die_with_parent(os.getppid())
     kernel.forbid_new_privileges()
     kernel.hide_memory()
     sandbox_child.prepare()
     ruleset = None
     if tier == "landlock" or (has_own_root and kernel.landlock_abi()):
-        ruleset = kernel.landlock_ruleset(paths.readable_paths(), paths.DEVICES, folder)
+        ruleset = kernel.Ruleset(paths.readable_paths(), paths.DEVICES, folder)
     if tier != "none":
         kernel.template_filter().install()
     gc.disable()
@@ -161,7 +160,6 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     return Confinement(
         has_own_root=has_own_root,
         ruleset=ruleset,
-        ruleset_flags=kernel.landlock_flags() if ruleset is not None else 0,
         filter=kernel.child_filter() if tier != "none" else None,
         address_space=address_space,
     )
@@ -240,9 +238,7 @@ def _serve_program(
     control: socket.socket, limits: Limits, confinement: Confinement, parent_pid: int
 ) -> NoReturn:
     """Fork, watch and reap until the judge is done with the program."""
-    kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
+    kernel.die_with_parent(parent_pid)
     address_space = confinement.address_space + limits.memory_bytes
     limit(resource.RLIMIT_AS, address_space, address_space)
     codes: Codes | None = None
@@ -305,12 +301,13 @@ def _clear_up(names: list[str], confinement: Confinement) -> None:
             _remove(name)
 
 
-def _remove(folder: str) -> None:
-    """Remove a folder with all that it holds."""
-    # Here, since a module in this process's memory is one that every child copies.
-    import shutil
+def _remove(folder: str | None) -> None:
+    """Remove a folder, if there is one, with all that it holds."""
+    if folder is not None:
+        # Here, since a module in this process's memory is one that every child copies.
+        import shutil
 
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill(children: Iterable[_Child]) -> None:

@@ -126,8 +126,8 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
     known = _KINDS.get(name)
     if known is not None and known.module == module:
         fields = [encode(field, refer) for field in known.fields(value)]
-        if name in ("time", "datetime") and not _is_sent(fields[-2]):  # a time zone of its own
-            return refer(value)
+        if name in ("time", "datetime") and "reference" in (fields[-2] or ()):
+            return refer(value)  # a time zone of its own
         return {name: fields}
     if isinstance(value, enum.Enum):
         base = _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
@@ -142,10 +142,6 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
                 return [encode(v, refer) for v in value]
             return {base.__name__: [encode(v, refer) for v in _KINDS[base.__name__].fields(value)]}
     return _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
-
-
-def _is_sent(coded: object) -> bool:
-    return not (isinstance(coded, dict) and "reference" in coded)
 
 
 def _as_base(value: object, refer: Callable[..., object]) -> object:
@@ -255,21 +251,13 @@ def take_changes(old: Any, new: Any) -> None:
     [1, 5]
     """
     if isinstance(old, list | deque):
-        for i in range(min(len(old), len(new))):
-            if _is_same_container(old[i], new[i]):
-                take_changes(old[i], new[i])
-            else:
-                old[i] = new[i]
-        while len(old) > len(new):
-            old.pop()
-        old.extend(list(new)[len(old) :])
-    elif isinstance(old, dict):
-        kept = {k: old[k] for k in new if k in old and _is_same_container(old[k], new[k])}
-        for key, value in kept.items():
-            take_changes(value, new[key])
+        values = [*map(_changed, old, new), *list(new)[len(old) :]]
         old.clear()
-        for key, value in new.items():
-            old[key] = kept.get(key, value)
+        old.extend(values)
+    elif isinstance(old, dict):
+        items = {k: _changed(old[k], v) if k in old else v for k, v in new.items()}
+        old.clear()
+        old.update(items)
     elif isinstance(old, set):
         old.clear()
         old.update(new)
@@ -279,9 +267,13 @@ def take_changes(old: Any, new: Any) -> None:
         old[...] = new
 
 
+def _changed(old: Any, new: Any) -> Any:
+    """The container `old` made equal to `new`, where they are of one type; else `new`."""
+    if type(old) is not type(new) or not (isinstance(old, _MUTABLE) or _is_numpy(old)):
+        return new
+    take_changes(old, new)
+    return old
+
+
 def _is_numpy(value: object) -> bool:
     return type(value).__name__ == "ndarray" and type(value).__module__ == "numpy"
-
-
-def _is_same_container(old: object, new: object) -> bool:
-    return type(old) is type(new) and (isinstance(old, _MUTABLE) or _is_numpy(old))

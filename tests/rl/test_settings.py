@@ -51,9 +51,11 @@ def test_two_guards_of_options_and_settings_do_not_drift_apart():
 
 def test_rollouts_and_benchmarks_are_judged_by_one_rule():
     """What the judge takes, RL hands on; what benchmarks are judged by is judged alike."""
-    taken = set(inspect.signature(judge_groups).parameters) - {"problems", "responses"}
+    of_judges = {*inspect.signature(judge_responses).parameters} - {"require_think"}
+    taken = {*inspect.signature(judge_groups).parameters, *of_judges}
+    taken -= {"problems", "responses", "judging"}
     assert set(judging(settings(), seed=0)) == taken
-    of_a_text = {*inspect.signature(judge_responses).parameters, "think_tags"} & taken
+    of_a_text = {*of_judges, "think_tags"} & taken
     assert set(JUDGED_BY) == of_a_text - {"max_tests", "tests_seed"}  # all tests on benchmarks
     assert {*JUDGED_BY} < {*inspect.signature(evaluate_all).parameters}
     assert (WORDS["answer_form"], WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)

@@ -118,7 +118,7 @@ def test_a_number_that_the_length_cap_cuts_is_no_answer():
 
 @pytest.mark.parametrize("number", ["385.", "-1,234.50", r"\\frac{2}{4}", "1e400", "3 1/2", "12,5"])
 def test_numbers_are_decided_without_a_process(number, monkeypatch):
-    monkeypatch.setattr("klearlib.verify.answers.shared_pool", None)
+    monkeypatch.setattr("klearlib.verify.pool.shared_pool", None)
     for gold in ("385", "-1234.5", "1/2", f"1/{2**99}", "9" * 1000, "7/2"):
         assert verify_answer(boxed(number), gold).reason in ("correct", "wrong")
 
@@ -190,6 +190,17 @@ def test_a_gold_that_cannot_be_decided_is_never_a_silent_wrong():
         "judge_error",
         "correct",
     ]
+
+
+def test_named_values_go_by_their_names_and_columns_by_their_place():
+    column, square = (rf"\begin{{pmatrix}}{rows}\end{{pmatrix}}" for rows in (r"1\\2", r"1&2\\3&4"))
+    right = {"y=5, x=2": ("(2,5)", "x=2, y=5"), "x=2, y=5": ("2, 5",), column: ("(1,2)",)}
+    wrong = {"x=5, y=2": ("x=2, y=5",), "x=2, z=5": ("x=2, y=5",), "(1,3)": (column,)}
+    wrong |= {"x=1, y=2": ("(1,2,3)",), "x=1, y=2, z=3": ("(1,2)",), "(1,2)": (square,)}
+    wrong |= {"(1,2,3)": (column,)}
+    for word, cases in (("correct", right), ("wrong", wrong)):
+        pairs = [(answer, gold) for answer, golds in cases.items() for gold in golds]
+        assert reasons(pairs) == [word] * len(pairs)
 
 
 def test_missing_math_verify_names_the_install_command(tmp_path):

@@ -11,6 +11,7 @@ from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Problem, TestCase, TestReport
 from klearlib.verify import code_answers
 from klearlib.verify.code_answers import USUAL_IMPORTS, chosen_tests, verify_programs
+from klearlib.verify.programs import ProgramJob, run_many
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
@@ -212,9 +213,9 @@ def test_the_prelude_defines_what_programs_forget_to_import():
         "from __future__ import annotations\ndef most(:",
     ]
     responses = [answer(program) for program in programs]
-    without = verify_programs(responses, [problem] * 5, **LIMITS)
-    verdicts = verify_programs(responses, [problem] * 5, prelude=USUAL_IMPORTS, **LIMITS)
-    assert not any(v.correct for v in without)
+    bare = run_many(ProgramJob(p, tests, **LIMITS, entry_point="most") for p in programs)
+    verdicts = verify_programs(responses, [problem] * 5, **LIMITS)
+    assert not any(report.pass_rate for report in bare)
     assert [v.correct for v in verdicts] == [True, True, True, False, False]
     assert [v.report.outcomes[0] for v in verdicts[3:]] == ["compile_error"] * 2
     assert [v.extracted for v in verdicts] == programs
@@ -229,11 +230,5 @@ def test_programs_run_by_the_preset_of_their_problem():
     program = answer("print(gcd(4, int(input())))")
     tests = (TestCase(stdin="6", expected="2"),)
     problems = [Problem(name, "", tests=tests, preset=name) for name in ("python", "lcb")]
-
-    def reasons(**settings):
-        found = verify_programs([program] * 2, problems, **LIMITS, **settings)
-        return [verdict.reason for verdict in found]
-
-    assert reasons() == ["wrong", "correct"]
-    assert reasons(preset="lcb") == ["correct"] * 2
-    assert reasons(preset="python", prelude=USUAL_IMPORTS) == ["wrong"] * 2  # they are scripts
+    verdicts = verify_programs([program] * 2, problems, **LIMITS)
+    assert [verdict.reason for verdict in verdicts] == ["wrong", "correct"]  # no usual imports

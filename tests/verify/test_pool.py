@@ -292,7 +292,7 @@ def test_an_interrupted_caller_leaves_no_jobs_behind(monkeypatch):
     submitted = []
     interrupted = Interrupted()
     interrupted.grow(1)
-    monkeypatch.setattr(answers, "shared_pool", lambda num_workers: interrupted)
+    monkeypatch.setattr(pool, "shared_pool", lambda num_workers, module: interrupted)
     hangs = [boxed(f"{HANGS} + {k}") for k in range(20)]
     with pytest.raises(KeyboardInterrupt):
         verify_answers([boxed("x^2")] * 3 + hangs, ["1", "2", "3"] + ["385"] * 20, timeout_s=0.5)

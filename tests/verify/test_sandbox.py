@@ -63,8 +63,14 @@ EXPECTED = [1.0, 0.75]
 # Choosing a tier
 
 
-def test_the_strongest_tier_that_works_is_taken(monkeypatch):
-    monkeypatch.setattr(sandbox, "_found", {})
+@pytest.fixture
+def nothing_is_known():
+    sandbox._find.cache_clear()
+    yield
+    sandbox._find.cache_clear()
+
+
+def test_the_strongest_tier_that_works_is_taken(monkeypatch, nothing_is_known):
     monkeypatch.delenv(sandbox.FORCE, raising=False)
     reasons = {"namespaces": "forbidden", "landlock": ""}
     monkeypatch.setattr(sandbox, "_why_not", reasons.get)
@@ -73,16 +79,14 @@ def test_the_strongest_tier_that_works_is_taken(monkeypatch):
     assert sandbox.active_tier().name == "landlock"
 
 
-def test_a_tier_that_does_not_work_cannot_be_forced(monkeypatch):
-    monkeypatch.setattr(sandbox, "_found", {})
+def test_a_tier_that_does_not_work_cannot_be_forced(monkeypatch, nothing_is_known):
     monkeypatch.setattr(sandbox, "_why_not", lambda name: "forbidden")
     monkeypatch.setenv(sandbox.FORCE, "landlock")
     with pytest.raises(KlearError, match=r"KLEAR_SANDBOX=landlock .*forbidden.*unset"):
         sandbox.active_tier()
 
 
-def test_without_a_tier_programs_need_the_ugly_flag(monkeypatch):
-    monkeypatch.setattr(sandbox, "_found", {})
+def test_without_a_tier_programs_need_the_ugly_flag(monkeypatch, nothing_is_known):
     monkeypatch.setattr(sandbox, "_why_not", lambda name: "forbidden")
     monkeypatch.delenv(sandbox.FORCE, raising=False)
     with pytest.raises(MissingAsset, match="KLEAR_RUN_UNTRUSTED_PROGRAMS_WITHOUT_SANDBOX=yes"):
@@ -289,7 +293,7 @@ def test_a_sandbox_that_keeps_dying_is_a_judge_error(monkeypatch):
     monkeypatch.setattr(program_judge, "SandboxProcess", Dead)
     test = {"kind": "stdin", "given": "", "expected": ""}
     job = {"tier": "landlock", "source": "", "prelude": "", "tests": [test], "entry_point": None}
-    job |= {"recursion_limit": 1000, "int_digits": 4300, **LIMITS}
+    job |= {"preset": "python", **LIMITS}
     reply = program_judge.ProgramJudge().judge(job)
     assert reply == {
         "outcomes": ["judge_error"],
