@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from klearlib import cli
 from klearlib.experiments.catalogue import experiment_of
@@ -183,18 +184,22 @@ def test_doctor_finds_this_machine_fit(project, capsys):
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "MISSING" not in printed
-    for name in ("Python", "torch", "GPU", "vllm", "profile mini"):
+    for name in ("Python", "models", "torch", "GPU", "engine: vllm", "profile mini"):
         assert name in printed
 
 
 def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "needed", lambda: ["torch", "klear-nothing"])
+    asked = [Requirement(each) for each in ("torch>=99", "klear-nothing", "vllm==0.0")]
+    monkeypatch.setattr(doctor, "PARTS", {"models": ["torch"]})
+    monkeypatch.setattr(doctor, "needed", lambda extra="": asked[2:] if extra else asked[:2])
     (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     missing = [line for line in lines if line.startswith("MISSING")]
     assert len(missing) == 2
-    assert "klear-nothing      not installed; pip install -e ." in missing[0]
+    assert "notebooks          klear-nothing not installed; pip install -e ." in missing[0]
+    (other,) = [line for line in lines if " models " in line]
+    assert other.startswith("lacks") and other.endswith("; klear was tested with torch>=99")
     assert "did you mean 'num_steps'?" in missing[1]
 
 

