@@ -63,7 +63,7 @@ MISTAKES = {
     "null for list": ({"seeds": None}, "a list of integers, got None: give at least one"),
     "text for list": ({"seeds": "[1,2]"}, "seeds must be a list of integers"),
     "bad element": ({"seeds": [0, "1"]}, "seeds[1] must be an integer, got '1'"),
-    "empty list": ({"rules": []}, "rules is empty"),
+    "empty list": ({"rules": []}, "rules must be a list of rules, got []"),
     "twice": ({"seeds": [1, 1]}, "seeds names a value twice"),
     "negative seed": ({"seeds": [0, -1]}, "seeds[1] must be at least 0, got -1"),
     "choice": (

@@ -104,7 +104,7 @@ def test_each_rule_of_ones_own_has_a_look_of_its_own(file):
 BAD = [
     ("gppo", "rules must be a list"),
     ([], "rules must be a list"),
-    (["gpo"], "unknown rule 'gpo'.* did you mean 'gppo'"),
+    (["gppoo"], "unknown rule 'gppoo'.* did you mean 'gppo'"),
     (["half"], "unknown rule 'half', or FILE.py:NAME"),
     (["gppo", "gppo"], "'GPPO' names more than one rule"),
     ([3], "rules has 3: write a name"),
@@ -149,5 +149,5 @@ def test_a_file_beside_the_user_is_named_in_full(project, file, tmp_path, monkey
 
 def test_a_rule_of_ones_own_does_not_run_on_verl(file):
     e = clipping("gppo", "my_rules.py:half", engine="verl")
-    with pytest.raises(ParameterError, match="half is a rule of one's own: set engine: local"):
+    with pytest.raises(ParameterError, match="half is another rule: set engine: local"):
         e.stages()
