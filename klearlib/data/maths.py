@@ -82,10 +82,10 @@ def gsm8k(row: Row) -> SourceRow:
     return SourceRow(Problem(row.id, question, answer), responses)
 
 
-@data_set("rows", "math", "unknown", "problem|question|prompt answer")
+@data_set("rows", "math", "unknown", "problem|question|prompt answer", optional="response")
 def rows(row: Row) -> SourceRow:
     r"""Problems of one's own: a question and its answer, which may stand in a box or, as GSM8K's,
-    behind the last ``####`` of a solution."""
+    behind the last ``####`` of a solution; with a ``response``, what SFT may learn of it."""
     names = ("problem", "question", "prompt")
     question = row.asked(next(filter(row.columns.get, names), names[0]))
     answer = row.answer("answer")
@@ -97,7 +97,9 @@ def rows(row: Row) -> SourceRow:
             answer = answer.replace(",", "")
     if not answer:
         raise UnusableRow("no_answer", "answer has nothing behind ####")
-    return SourceRow(Problem(row.id, question, answer))
+    response = row.text("response", optional=True)
+    learnt = only_response(response) if response else ()
+    return SourceRow(Problem(row.id, question, answer), learnt)
 
 
 _THOUSANDS = re.compile(r"[-$]*\d{1,3}(,\d{3})+(\.\d+)?")

@@ -29,6 +29,7 @@ from klearlib.params.real import RealParams
 from klearlib.run.files import read_json, sha256_file, write_text
 
 _DIGESTS = ".digests.json"
+_REMEMBERED = 2**20  # bytes; smaller files are read anew
 
 
 class Missing(NamedTuple):
@@ -95,7 +96,7 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
     in itself with such endings. None for what is not there, and for what the hub has: its name
     stands for it.
 
-    A file is read again only when its size or time changes.
+    A large file is read again only when its size or time changes.
     """
     if place is None or not place.exists():
         return None
@@ -110,8 +111,10 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
             continue
         stat = file.stat()
         key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-        known[key] = known.get(key) or sha256_file(file)
-        digest.update(f"{inside} {known[key]}\n".encode())
+        found = known.get(key) or sha256_file(file)
+        if stat.st_size >= _REMEMBERED:
+            known[key] = found
+        digest.update(f"{inside} {found}\n".encode())
     if len(known) > num_known:
         with suppress(KlearError):  # it is read again next time
             write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
@@ -32,6 +33,7 @@ LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
 STAGE_S = 15.0  # to start the process of a stage, imports and model included
 PROMPT_TOKENS = 100
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
+COUNTED = 2**26  # bytes of a file whose lines are counted
 ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
 
 
@@ -57,21 +59,25 @@ class Setup:
 
     shape: ModelShape
     compute: Compute
+    prompt: int = PROMPT_TOKENS
     gpus: int = 1
     by_verl: bool = False
 
 
 def setup_of(stage: Stage) -> Setup:
     """The model that a stage computes with, and on what."""
-    shape, _ = model_of_stage(stage)
+    shape, positions = model_of_stage(stage)
+    budget = stage.params.get("settings", stage.params).get("max_new_tokens", 0)
+    room = positions - budget  # none where YaRN makes it
+    prompt = min(PROMPT_TOKENS, room) if room > 0 else PROMPT_TOKENS
     if "cluster" not in stage.params:
-        return Setup(shape, Compute(**stage.params["compute"]))
+        return Setup(shape, Compute(**stage.params["compute"]), prompt)
     cluster = cluster_of_stage(stage)
     names = {each.name for each in fields(Compute)} & {each.name for each in fields(cluster)}
     same = {name: getattr(cluster, name) for name in names}
     tokens = {"micro_batch_tokens": cluster.max_tokens_per_gpu, "pack_tokens": None}
     compute = Compute(engine="vllm", batch_rows=ROWS_AT_ONCE, **tokens, **same)
-    return Setup(shape, compute, cluster.num_gpus, by_verl=True)
+    return Setup(shape, compute, prompt, cluster.num_gpus, by_verl=True)
 
 
 def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
@@ -116,9 +122,9 @@ def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     most = -(-rows // engines)
     batches = -(-most // compute.batch_rows)
     tokens = calls * most * budget * RESPONSE_SHARE
-    context = PROMPT_TOKENS + budget * RESPONSE_SHARE / 2
+    context = setup.prompt + budget * RESPONSE_SHARE / 2
     flops = tokens * shape.forward_flops(context=context)
-    flops += calls * most * PROMPT_TOKENS * shape.forward_flops(context=PROMPT_TOKENS / 2)
+    flops += calls * most * setup.prompt * shape.forward_flops(context=setup.prompt / 2)
     rounds = batches if compute.engine == "transformers" else max(1, batches * RESPONSE_SHARE)
     steps = calls * budget * rounds
     word = 2 if compute.precision == "bf16" else 4
@@ -137,7 +143,7 @@ def sampling_memory(setup: Setup, *, rows: int, budget: int, state: int = 0) -> 
     which transformers uses the weights."""
     if setup.by_verl:
         return 0
-    shape, compute, row_tokens = setup.shape, setup.compute, PROMPT_TOKENS + budget
+    shape, compute, row_tokens = setup.shape, setup.compute, setup.prompt + budget
     if compute.engine == "vllm":  # which has its share of each GPU, and leaves the rest
         needed = sampling_bytes(shape, compute=compute, rows=1, row_tokens=row_tokens)
         share = compute.gpu_memory_share
@@ -200,10 +206,17 @@ def _num_examples(stage: Stage) -> int:
 
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
     """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
-    given: the limits of the sources, `most` in all and where a source has none."""
-    sources = curated.params["sources"]
-    limits = [s.get("limit", most) for s in sources if names is None or s["alias"] in names]
-    return min(sum(limits), most)
+    given: the limits of the sources, `most` in all and where a source has none. A file of lines
+    here has as many as it has."""
+    rows = 0
+    for source in curated.params["sources"]:
+        if names is None or source["alias"] in names:
+            data = curated.inputs.get(source.get("input"))
+            here = Path((data and data.params.get("location")) or "")
+            is_short = here.suffix == ".jsonl" and here.is_file() and here.stat().st_size < COUNTED
+            lines = here.read_bytes().count(b"\n") if is_short else most
+            rows += min(source.get("limit", most), lines)
+    return min(rows, most)
 
 
 def _rl(stage: Stage, setup: Setup) -> Cost:
@@ -214,17 +227,20 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     validated = settings["num_validation"] * settings["validation_responses"]
     first = "start_validation" not in stage.inputs  # else stages of their own measured the start
     calls = first + -(-steps // settings["eval_every"])
+    validations = 1 + first
+    if every := settings["validation_every"]:
+        validations += 2 + steps // every
     again = settings["half_cosine"] and not setup.by_verl  # gradients of halves, no update
     passes = steps * (1 + again) * rollouts
     cost = training(
         setup,
-        tokens=passes * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
-        longest=PROMPT_TOKENS + budget,
+        tokens=passes * (setup.prompt + budget * RESPONSE_SHARE),
+        longest=setup.prompt + budget,
         updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
         forward_again=settings["logp_old"] != "sampler",
     )
     cost += sampling(setup, calls=steps, rows=rollouts, budget=budget)
-    cost += sampling(setup, calls=1 + first, rows=validated, budget=budget)
+    cost += sampling(setup, calls=validations, rows=validated, budget=budget)
     cost += _benchmarks(setup, settings, settings["eval_responses"], calls)
     if setup.by_verl:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)

@@ -37,12 +37,13 @@ _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
 @dataclass(frozen=True)
 class DataSet:
     """Problems and how a profile names them: `entry` is that of real.yaml. rejected: how many rows
-    could not be used."""
+    could not be used; num_responses: how many responses the others have."""
 
     name: str
     entry: dict
     problems: list[Problem]
     rejected: int
+    num_responses: int
 
 
 def new_profile(
@@ -53,6 +54,7 @@ def new_profile(
     benchmarks: Sequence[str],
     max_new_tokens: int | None = None,
     chat_template: str | None = None,
+    examples: str | None = None,
     reward: str | None = None,
     probed: bool = False,
 ) -> Path:
@@ -61,11 +63,13 @@ def new_profile(
 
     Args:
         model: a folder in the Hugging Face format, or a hub id, which is downloaded if it is not in
-            the hub's cache. It starts as it comes.
+            the hub's cache. It starts as it comes, or after SFT on the examples.
         problems: what RL draws from: a file of rows with problem (or question, or prompt) and
             answer, ``SOURCE=FILE`` in the schema of a data set of docs/datasets.md, or a hub id.
         benchmarks: one to three, in the same way. max_new_tokens: of a response, by default 512 or
             what the model's positions leave. chat_template: a file, for a model that has none.
+        examples: a file of rows with response beside problem and answer, or another data set with
+            responses, which SFT learns first.
         reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
         probed: the learning rate is one that `klearlib.suite.probe` finds, and not a guess.
 
@@ -86,7 +90,7 @@ def new_profile(
             f"give one to three different --benchmark, got {', '.join(benchmarks) or 'none'}"
         )
     read_reward(reward)
-    facts = _facts(model, chat_template, problems, benchmarks, max_new_tokens)
+    facts = _facts(model, chat_template, problems, benchmarks, max_new_tokens, examples)
     texts = _texts(name, facts, reward)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=target.parent) as beside:
@@ -107,12 +111,19 @@ def new_profile(
     return target
 
 
-def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
+def _facts(model, chat_template, problems, benchmarks, max_new_tokens, examples) -> dict:
     """What the files follow from, by the names in the templates. shared: different problems that
     are too like a benchmark. left: the others. longest, budget: tokens of the longest prompt and of
-    a response. rate, rate_from: the learning rate and where it comes from."""
-    train, tests = _data_set(problems), []
-    names = {train.name, *SOURCES, *RESERVED}  # a benchmark has a name of its own
+    a response. rate, rate_from: the learning rate and where it comes from. learnt: the examples of
+    the SFT, None for none."""
+    train, tests, learnt = _data_set(problems), [], None
+    if examples is not None:
+        learnt = _data_set(examples)
+        if not learnt.num_responses:
+            raise KlearError(f"{examples}: no row has a response: add the column, or leave it out")
+        if learnt.name == train.name:
+            learnt = replace(learnt, name=f"{learnt.name}_examples")
+    names = {train.name, *([learnt.name] if learnt else []), *SOURCES, *RESERVED}  # all are taken
     for test in (_data_set(each, whole=True) for each in benchmarks):
         name = test.name
         while name in names:
@@ -143,6 +154,7 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> dict:
             "leave out the longest problems"
         )
     facts = {"model": model, "chat_template": chat_template, "shape": shape, "train": train}
+    facts["learnt"] = learnt
     millions = float(f"{shape.num_parameters / 1e6:.3g}")
     facts["rate"] = 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5
     millions = int(millions) if millions >= 100 else millions
@@ -191,7 +203,8 @@ def _data_set(given: str, *, whole: bool = False) -> DataSet:
         raise ParameterError(f"{given} holds programs: klear new is for mathematics")
     reader = read_source(source.name, where, hub_id=entry.get("hub_id"))
     name = re.sub(r"\W+", "_", Path(place).stem.lower()).strip("_") or "data"
-    problems = [row.problem for row in reader]
+    read = [*reader]
+    problems = [row.problem for row in read]
     rejected = sum(reader.num_rejected.values())
     if not problems or (whole and rejected):
         reasons = ", ".join(f"{reason} {n}" for reason, n in reader.num_rejected.items())
@@ -201,7 +214,7 @@ def _data_set(given: str, *, whole: bool = False) -> DataSet:
         )
     if whole:
         refuse_doubled(given, problems)
-    return DataSet(name, entry, problems, rejected)
+    return DataSet(name, entry, problems, rejected, sum(len(row.responses) for row in read))
 
 
 def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, named
 from klearlib.experiments.catalogue import check, experiment_of, stages_of
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile, profiles
 from klearlib.run.stage import with_inputs
@@ -77,6 +78,28 @@ def test_two_files_of_rows_and_a_model_folder_make_a_profile_of_their_own(projec
         assert len(models) == 1  # RL starts from the model as it comes
     start = origin("mine").start("math")
     assert start.benchmarks == {"test": 5} and params.num_problems == 8 * params.mini_batch_problems
+
+
+def test_examples_are_learnt_before_rl(project, capsys):
+    (project / "plain.jsonl").write_text('{"question": "What is 1 + 1?", "answer": "2"}\n')
+    assert new(examples="plain.jsonl") == 1
+    assert "no row has a response" in capsys.readouterr().err
+    rows = [
+        {"question": f"What is {n} + {n}?", "answer": str(2 * n), "response": f"It is {2 * n}."}
+        for n in range(100, 140)
+    ]
+    (project / "examples.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert new("--max-new-tokens", "6", examples="examples.jsonl") == 0
+    real = load("mine", "real")
+    assert (*real.maths_sources,) == ("examples",) and (real.sft_epochs, real.sft_batch) == (4, 5)
+    params = check("05_clipping", load_profile("mine", "05_clipping"))
+    stages = with_inputs(stages_of("05_clipping", params).values()).values()
+    (sft,) = [stage for stage in stages if stage.name == "sft"]
+    assert {id(s.inputs["sft"]) for s in stages if s.name == "rl"} == {id(sft)}
+    for stage in with_inputs([sft]).values():
+        real_project.run_here(stage)
+    card = json.loads((sft.inputs["examples"].folder(runs_dir()) / "card.json").read_text())
+    assert card["num_kept"] == 40
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_plan_and_doctor_say_the_same(monkeypatch):
     monkeypatch.setattr(require, "version", lambda name: "0.9.1")
     found = require.lacks()
     assert found and checks.this_machine().verl_lacks == found
-    (verl,) = [each for each in doctor._optional() if each.name == "verl"]
+    (verl,) = [each for each in doctor._optional() if each.name == "engine: verl"]
     assert verl.found == found
     assert verl.fix == f"only needed for engine: verl: {require.INSTALL_VERL}"
 

@@ -48,6 +48,7 @@ SETTINGS = {
     "mini_batch_problems": 4,
     "max_new_tokens": 60,
     "eval_every": 2,
+    "validation_every": 0,
     "eval_responses": 3,
     "benchmarks": {"a": 30, "b": 20},
     "num_validation": 25,
