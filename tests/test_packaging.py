@@ -189,6 +189,13 @@ def test_python_versions_agree(project):
     assert ruff["target-version"] == f"py{oldest.replace('.', '')}"
 
 
+def test_make_lends_the_torch_that_the_package_takes(base):
+    text = (ROOT / "Makefile").read_text()
+    low, high = re.search(r"near = \((\d+, \d+)\) <= .* < \((\d+, \d+)\)", text).groups()
+    bounds = [each.replace(", ", ".") for each in (low, high)]
+    assert base["torch"].specifier == SpecifierSet(">={},<{}".format(*bounds))
+
+
 def test_conda_gets_the_same(project):
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *packages, pip = environment["dependencies"]
