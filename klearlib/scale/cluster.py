@@ -135,8 +135,8 @@ def cluster_of_stage(stage) -> Cluster:
 
 def require_own_parts(options) -> None:
     """ParameterError for an objective of these `RLSettings` or `RLOptions` that verl cannot
-    compute: another mean or deviation, weights of earlier steps, a rate by updates, more
-    measurements, or an objective that depends on how a mini-batch is cut into passes."""
+    compute: another mean, weights of earlier steps, a rate by updates, more measurements, or an
+    objective that depends on how a mini-batch is cut into passes."""
     given = {
         "normalizer to token or sequence": options.normalizer not in ("token", "sequence"),
         "group_std to population, unbiased or none": options.group_std

@@ -149,7 +149,7 @@ class KlearTrainer(PPOTrainerSync):
         if saves:  # while the rollout engines sleep, as verl's own loop does
             self._save_checkpoint()
         super().on_step_end()
-        begun, measures = time.perf_counter(), schedule.evaluation_is_due(settings, step)
+        begun, measures = time.perf_counter(), bool(schedule.measured(settings, step))
         if measures:
             self._evaluate(step=step)
         rollouts, sums, seconds = self._made
