@@ -41,3 +41,18 @@ def test_the_example_of_a_new_notebook_plans_its_runs(tmp_path):
     )
     runs = {"base": 1, "evaluate": 4, "rl": 4, "sft": 1, "world": 1}
     assert ast.literal_eval(done.stdout) == sorted(Counter(runs).elements())
+
+
+def test_the_page_on_gpus_names_every_file_that_goes_another_way_there():
+    """By its text: a word of CUDA, or a device that is not the CPU."""
+    page = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
+    table = page.partition("## What never ran")[2].partition("So these have")[0]
+    named = set(re.findall(r"`(\w+/\w+\.py)`", table))
+    library = REPOSITORY / "klearlib"
+    branches = re.compile(r"cuda|\.type [!=]= \"cpu\"")
+    found = {
+        path.relative_to(library).as_posix()
+        for path in library.rglob("*.py")
+        if branches.search(path.read_text(encoding="utf-8"))
+    }
+    assert named == found
