@@ -54,6 +54,18 @@ def test_training_makes_right_answers_likelier(whole):
             assert line["train/mismatch_max"] < 1e-3, "the sampler's weights are the trainer's"
 
 
+def test_by_the_trainers_log_probabilities_the_first_update_is_on_policy(inputs, tmp_path):
+    """One update a step, so that no other ratio is counted."""
+    how = {"num_steps": 2, "logp_old": "trainer", "compute": VLLM} | ONE_PROBLEM
+    updated = [line for line in run(tmp_path, inputs, **how) if line["train/num_updates"]]
+    assert updated
+    for line in updated:
+        assert line["train/num_updates"] == 1
+        assert line["train/ratio_min"] == pytest.approx(1, abs=1e-6)
+        assert line["train/ratio_max"] == pytest.approx(1, abs=1e-6)
+        assert line["train/mismatch_max"] > 0  # what the sampler's own would have brought
+
+
 def test_a_run_whose_engine_was_killed_resumes_and_equals_the_unbroken_one(
     whole, inputs, tmp_path, monkeypatch
 ):
