@@ -12,7 +12,6 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from klearlib.records import TokenBatch
-from klearlib.rl.coefficients import CORNERS
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums
 from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import positive_lm_loss
@@ -92,10 +91,11 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
 def _summed(sums: UpdateSums) -> Iterator[tuple[str, dict | list, str | int]]:
     """Every sum over tokens in `sums`: its name in verl's metrics, what holds it, and its key."""
     mismatch = vars(sums.mismatch)
-    for name in ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss"):
+    for name in ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss", "log_ratio", "k3"):
         yield name, vars(sums), name
-    for kind in ("corner_tokens", "corner_gradient"):
-        yield from ((f"{kind}/{corner}", getattr(sums, kind), corner) for corner in CORNERS)
+    for kind in ("corner_tokens", "corner_gradient", "log_ratio_by_sign", "tokens_by_sign"):
+        held = getattr(sums, kind)
+        yield from ((f"{kind}/{word}", held, word) for word in held)
     for name in ("num_tokens", "abs_sum", "k3_sum"):
         yield f"mismatch/{name}", mismatch, name
     for kind in ("quarter_abs", "quarter_tokens"):
