@@ -55,7 +55,8 @@ def test_training_makes_right_answers_likelier(whole):
 
 
 def test_by_the_trainers_log_probabilities_the_first_update_is_on_policy(inputs, tmp_path):
-    """One update a step, so that no other ratio is counted; a pass with a graph rounds by itself."""
+    """One update a step, so that no other ratio is counted. Passes with and without a graph round
+    differently."""
     how = {"num_steps": 2, "logp_old": "trainer", "compute": VLLM} | ONE_PROBLEM
     updated = [line for line in run(tmp_path, inputs, **how) if line["train/num_updates"]]
     assert updated
