@@ -16,13 +16,13 @@ class PastWeights:
 
     >>> past = PastWeights(torch.nn.Linear(1, 1), lag=0)
     >>> past.keep()
-    >>> past.weights
+    >>> list(past.weights)
     []
     """
 
     def __init__(self, model: torch.nn.Module, lag: int):
         self._model, self._lag = model, lag
-        self.weights: list[dict[str, torch.Tensor]] | deque = deque(maxlen=lag + 1) if lag else []
+        self.weights: deque[dict[str, torch.Tensor]] = deque(maxlen=lag + 1)
 
     def keep(self) -> None:
         """Note the weights of now, at the start and after each step."""
@@ -31,8 +31,7 @@ class PastWeights:
 
     def load(self, weights: list[dict[str, torch.Tensor]]) -> None:
         """Take over those of a checkpoint."""
-        if self._lag:
-            self.weights.extend(weights)
+        self.weights.extend(weights)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -192,30 +192,22 @@ def _balanced_clip(log_ratio, advantage, response, *, low, high, step, target, c
     return torch.where(cut, 0.0, 1.0)
 
 
-def _by_token(name: str, function: Callable, range_matters: bool = False) -> Callable[..., Rule]:
-    """The maker of a rule whose F is `function`. range_matters: it takes eps_low and eps_high,
-    which otherwise only say which tokens the metrics count in which corner."""
-
-    def make(*, eps_low: float, eps_high: float, **values) -> Rule:
-        clip = {"eps_low": eps_low, "eps_high": eps_high}
-        taken = values | (clip if range_matters else {})
-        return Rule(name, **clip, function=partial(function, **taken))
-
-    return make
-
-
-def _by_weights(
+def _maker(
     name: str,
-    weights: Callable,
+    function: Callable | None,
+    weights: Callable | None = None,
     *,
     range_matters: bool = False,
-    function: Callable | None = one,
 ) -> Callable[..., Rule]:
-    """The same for a rule of w, with F = 1 or, without a `function`, the ratio."""
+    """The maker of a rule of F and w, whose numbers go to w if it has one. Without a `function` F
+    is the ratio. range_matters: eps_low and eps_high go there too; otherwise they only say which
+    tokens the metrics count in which corner."""
 
     def make(*, eps_low: float, eps_high: float, **values) -> Rule:
         clip = {"eps_low": eps_low, "eps_high": eps_high}
         taken = values | (clip if range_matters else {})
+        if weights is None:
+            return Rule(name, **clip, function=partial(function, **taken))
         return Rule(name, **clip, function=function, weights=partial(weights, **taken))
 
     return make
@@ -233,22 +225,22 @@ def _opsm(*, eps_low: float, eps_high: float, delta: float) -> Rule:
 
 MAKERS: dict[str, Callable[..., Rule]] = {
     "gppo_ratio_low": _ratio_low,
-    "cispo_one_sided": _by_token("cispo_one_sided", _one_sided),
-    "aspo": _by_token("aspo", _aspo, range_matters=True),
-    "sapo": _by_token("sapo", _sapo),
-    "dgpo": _by_token("dgpo", _dgpo, range_matters=True),
-    "topr_token": _by_token("topr_token", _topr_token),
-    "dppo_tv": _by_token("dppo_tv", _dppo_tv),
-    "dppo_kl": _by_token("dppo_kl", _dppo_kl),
-    "dcpo": _by_token("dcpo", _dcpo, range_matters=True),
-    "reinforce": _by_token("reinforce", one),
-    "gspo": _by_weights("gspo", _sequence_ratio, range_matters=True),
-    "gmpo": _by_weights("gmpo", _gmpo),
-    "vespo": _by_weights("vespo", _vespo),
-    "topr": _by_weights("topr", _topr),
-    "m2po": _by_weights("m2po", second_moment_mask, function=None),
-    "m2po_capped": _by_weights("m2po_capped", capped_second_moment_mask, function=None),
-    "bapo": _by_weights("bapo", _balanced_clip, function=None),
+    "cispo_one_sided": _maker("cispo_one_sided", _one_sided),
+    "aspo": _maker("aspo", _aspo, range_matters=True),
+    "sapo": _maker("sapo", _sapo),
+    "dgpo": _maker("dgpo", _dgpo, range_matters=True),
+    "topr_token": _maker("topr_token", _topr_token),
+    "dppo_tv": _maker("dppo_tv", _dppo_tv),
+    "dppo_kl": _maker("dppo_kl", _dppo_kl),
+    "dcpo": _maker("dcpo", _dcpo, range_matters=True),
+    "reinforce": _maker("reinforce", one),
+    "gspo": _maker("gspo", one, _sequence_ratio, range_matters=True),
+    "gmpo": _maker("gmpo", one, _gmpo),
+    "vespo": _maker("vespo", one, _vespo),
+    "topr": _maker("topr", one, _topr),
+    "m2po": _maker("m2po", None, second_moment_mask),
+    "m2po_capped": _maker("m2po_capped", None, capped_second_moment_mask),
+    "bapo": _maker("bapo", None, _balanced_clip),
     "opsm": _opsm,
 }
 """Name in a description -> the function that makes the rule of its numbers, all by keyword."""

@@ -6,9 +6,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from statistics import pstdev
 from typing import TYPE_CHECKING
-
-import torch
 
 from klearlib.data.problems import read_problems
 from klearlib.errors import Stopped
@@ -18,12 +17,11 @@ from klearlib.policy.engines import open_engine
 from klearlib.policy.load import load_policy
 from klearlib.rl import schedule
 from klearlib.rl.gradient_measures import half_cosine
-from klearlib.rl.rollouts import RolloutBatch, form_batch, mini_batches
+from klearlib.rl.rollouts import form_batch, mini_batches
 from klearlib.rl.settings import RLSettings
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
-    from klearlib.records import Group, Problem
     from klearlib.run.folder import RunFolder
 
 
@@ -69,7 +67,8 @@ def compare_rewards(
             engine.sleep()
             for reward in rewards:
                 own = replace(settings, code_reward=reward)
-                batch = _judged(chosen, responses, own, seed=seed)
+                groups = judge_groups(chosen, responses, **schedule.judging(own, seed=seed))
+                batch = form_batch(groups, own)
                 parts = mini_batches(
                     batch,
                     mini_batch_problems=own.mini_batch_problems,
@@ -82,23 +81,10 @@ def compare_rewards(
                         "reward": reward,
                         "half_cosine": half_cosine(model, rows, settings=own, plan=plan),
                         "groups_trained": int(batch.kept_groups.sum()),
-                        "reward_std": _spread(batch.groups),
+                        "reward_std": pstdev(r for group in groups for r in group.rewards),
                     }
                 )
             if folder.stop_requested and step < settings.num_steps:
                 folder.save_checkpoint({}, step)
                 raise Stopped(f"stopped after batch {step} of {settings.num_steps}: run it again")
     folder.progress(settings.num_steps, settings.num_steps)
-
-
-def _judged(
-    chosen: list[Problem], responses: list, settings: RLSettings, *, seed: int
-) -> RolloutBatch:
-    groups = judge_groups(chosen, responses, **schedule.judging(settings, seed=seed))
-    return form_batch(groups, settings)
-
-
-def _spread(groups: tuple[Group, ...]) -> float:
-    """Population standard deviation over all rollouts."""
-    rewards = torch.tensor([group.rewards for group in groups], dtype=torch.float64)  # [P, G]
-    return float(rewards.std(correction=0))
