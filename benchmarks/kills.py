@@ -50,8 +50,8 @@ CLONE = Path(__file__).resolve().parents[1]
 NOTEBOOKS = {  # number -> what differs from the profile, so that a short part is computed anew
     "01": ("num_responses=3", "stop_list=2"),
     "03": ("seeds=[7]", "num_epochs=2"),
-    "05": ("seeds=[7]", "rules=[gppo]", "joint=null", "options={checkpoint_every: 1}"),
-    "07": ("seeds=[7]", "half_cosine=false", "num_problems=4", "options={checkpoint_every: 1}"),
+    "05": ("seeds=[7]", "rules=[gppo]", "code=false", "options={checkpoint_every: 1}"),
+    "07": ("seeds=[7]", "num_problems=4", "options={checkpoint_every: 1}"),
 }
 TINY = """from common import clipping_run
 from klearlib.run.pool import run_stages

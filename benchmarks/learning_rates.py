@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
     arguments = arguments_of(parser, profile=SMOKE, rates=[5e-5], steps=1)
     values = load_profile(arguments.profile, Clipping.name)
-    values |= {"learning_rates": arguments.rates, "joint": None}
+    values |= {"learning_rates": arguments.rates, "code": False}
     if arguments.steps is not None:
         values["num_steps"] = arguments.steps
     clipping = Clipping(check(Clipping.name, values))

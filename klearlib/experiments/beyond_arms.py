@@ -19,25 +19,15 @@ from klearlib.experiments.nb02_data_correctness import (
 from klearlib.experiments.origins import Start, origins, wrong_words
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
-from klearlib.experiments.rules import read_rules
 from klearlib.params import is_real
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
-from klearlib.rl.rule_table import PUBLISHED
 from klearlib.run.stage import Stage
 
-EXPLORATIONS = ("E1", "E2", "E3", "E4", "E5")
+EXPLORATIONS = ("E2", "E3", "E4")
 RULES = ("clip_higher", "gppo", "cispo")
-CORNERS = {
-    "beta_00": "clip_higher",
-    "beta_01": {"name": "gppo", "beta_low": 0.0},
-    "beta_10": {"name": "gppo", "beta_high": 0.0},
-    "beta_11": "gppo",
-}
-"""Arm of E1, by beta_low and beta_high -> its rule. Both 0 is Clip-Higher and both 1 GPPO: the same
-runs as those of notebook 05."""
 STEPS = {
     "D1": {"dual_clip": 10.0},
     "D5": {"lm_normalizer": "micro_batch"},
@@ -48,33 +38,21 @@ STEPS = {
 }
 """Row of docs/deviations.md -> the options of the released code."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
-NEIGHBOURS = {
-    "clip_higher": "Clip-Higher",
-    "unclipped": "unclipped",
-    "dr_grpo": "Dr. GRPO",
-    "aspo": "ASPO",
-    "tis": "TIS",
-    "gspo": "GSPO",
-    "m2po": "M2PO",
-}
-"""Arm of E5 beside GPPO -> what people call it."""
 RESPONSES_OF_ERRING = 6
 """To a problem, of the teachers of E3: the largest dose needs more wrong ones than four hold."""
 
 
 @dataclass(frozen=True)
 class BeyondParams(MathsRLParams):
-    """Notebook 11: what the paper leaves open, E1 to E5 of claims.yaml."""
+    """Notebook 11: what the paper leaves open, E2 to E4 of claims.yaml."""
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature", "data_miniature")
 
     explorations: list[str] = parameter(
-        ["E1", "E2", "E5"], choices=EXPLORATIONS, unique=True, help="which of them run"
+        ["E2"], choices=EXPLORATIONS, unique=True, help="which of them run"
     )
     seeds = amended(help="one run per arm and seed; E3: one student")
-    learning_rates: list[float] = parameter(
-        [3.0e-4], **MATHS_RATE | {"help": "E1 and E5; E4 at the smallest"}, unique=True
-    )
+    learning_rate: float = parameter(3.0e-4, **MATHS_RATE | {"help": "of the policy in E4"})
     frontier_rates: list[float] = parameter(
         [3.0e-4], **MATHS_RATE | {"help": "the grid of E2"}, unique=True
     )
@@ -130,22 +108,13 @@ class BeyondArms(Experiment):
         for seed, of in origins(p.profile, p.seeds).items():
             start = of.start("math")
             for exploration, made in (
-                ("E1", self._corners),
                 ("E2", self._frontier),
                 ("E4", self._released),
-                ("E5", self._neighbours),
             ):
                 if self.asks(exploration):
                     found |= {(series, seed): stage for series, stage in made(start, seed)}
             found |= {(series, seed): stage for series, stage in students.get(seed, {}).items()}
         return found
-
-    def _corners(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
-        p = self.params
-        for rate, (arm, rule) in itertools.product(p.learning_rates, CORNERS.items()):
-            how = {"rule": rule, "learning_rate": rate, "alpha": 0.0, "seed": seed}
-            how["label"] = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
-            yield f"{at('E1', rate)}: {arm}", rl_arm(p, start, **how)
 
     def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
@@ -161,19 +130,10 @@ class BeyondArms(Experiment):
         p = self.params
         parts = start.compute | {"micro_batch_tokens": p.micro_batch_tokens}
         for arm, changed in {"paper": {}, **STEPS, "released": RELEASED}.items():
-            how = {"learning_rate": min(p.learning_rates), "alpha": p.alpha, "seed": seed}
+            how = {"learning_rate": p.learning_rate, "alpha": p.alpha, "seed": seed}
             how["options"] = replace(p.rl_options, **changed)
             begin = replace(start, compute=parts) if "micro_batch" in changed.values() else start
             yield f"E4: {arm}", rl_arm(p, begin, label=f"{arm}, alpha {p.alpha:g}", **how)
-
-    def _neighbours(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
-        p = self.params
-        arms = neighbours()
-        for rate, arm in itertools.product(p.learning_rates, arms):
-            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": arms[arm][0]}
-            how |= {"label": f"{arm}, learning rate {rate:g}"}
-            options = replace(p.rl_options, **arms[arm][1])
-            yield f"{at('E5', rate)}: {arm}", rl_arm(p, start, options=options, **how)
 
     def students(self) -> dict[int, dict[str, Stage]]:
         """Seed -> the students of E3 by series; each kind of error has a teacher of its own."""
@@ -216,21 +176,6 @@ class BeyondArms(Experiment):
         return self.runs.of(*mine).renamed({each: each.rpartition(": ")[2] for each in mine})
 
 
-def at(exploration: str, rate: float, updates: int | None = None) -> str:
+def at(exploration: str, rate: float, updates: int) -> str:
     """Where an arm stands, as "E2, 0.0001, 8 updates"."""
-    return f"{exploration}, {rate:g}" + ("" if updates is None else f", {updates} updates")
-
-
-def neighbours() -> dict[str, tuple[str | dict, dict]]:
-    """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
-    aspo, gspo, m2po = read_rules([{"name": "aspo", "eps_high": 0.28}, "gspo", "m2po"])
-    return {
-        "gppo": ("gppo", {}),
-        "clip_higher": ("clip_higher", {}),
-        "unclipped": ("unclipped", {}),
-        "dr_grpo": ("clip_higher", {"group_std": "none"}),
-        "aspo": (aspo, {}),
-        "tis": ("clip_higher", PUBLISHED["tis"].options),
-        "gspo": (gspo, PUBLISHED["gspo"].options),
-        "m2po": (m2po, {}),
-    }
+    return f"{exploration}, {rate:g}, {updates} updates"

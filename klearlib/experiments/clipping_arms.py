@@ -1,31 +1,40 @@
-"""The runs of notebook 05: clipping rules, learning rates, and the two models they start from."""
+"""The runs of notebook 05: clipping rules and learning rates, and the same rules on code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
+
+import numpy as np
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.explore import source_of
-from klearlib.experiments.headline_pipeline import (
-    HeadlineParams,
-    Pipeline,
-    every_value,
-    groundworks,
-)
+from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import origins
+from klearlib.experiments.own_rates import own_rates
 from klearlib.experiments.results import Arm, Results
-from klearlib.experiments.rl_stages import rl_arm
-from klearlib.experiments.rules import TITLES, RuleArm, read_rules, require_usable, rule_arms
-from klearlib.params.fields import amended, count, parameter
+from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
+from klearlib.experiments.rules import (
+    TITLES,
+    RuleArm,
+    at_rate,
+    read_rules,
+    require_usable,
+    rule_arms,
+)
+from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
-from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams, RLSchedule
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.run.stage import Stage
 
+ON_CODE = "code"
+"""The set of the runs of RL on code."""
 Cell = tuple[str, float, int]
 """Rule, learning rate, seed."""
 SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
@@ -33,25 +42,10 @@ SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
 
 
 @dataclass(frozen=True)
-class JointRuns(RLSchedule):
-    """RL on mathematics from notebook 10's SFT checkpoint, which writes programs too."""
-
-    num_steps = amended(1, paper=240, place="Fig. 2: last plotted step")
-    mini_batch_problems = amended(paper=16, place="RL settings, maths")
-    learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
-    eval_every: int = count(
-        "steps between evaluations", default=1, paper=10, place="Fig. 2b: distance of the points"
-    )
-    eval_responses: int = count(
-        "responses per benchmark problem", default=1, paper=4, place="Fig. 2b: avg@4"
-    )
-
-
-@dataclass(frozen=True)
 class ClippingParams(MathsRLParams):
     """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
 
-    worlds: ClassVar[tuple[str, ...]] = HeadlineParams.worlds
+    worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature")
 
     rules: object = parameter(
         ["clip_higher", "gppo", "cispo"],
@@ -79,18 +73,12 @@ class ClippingParams(MathsRLParams):
     )
     eval_every = amended(paper=10, place="Fig. 2a, 2b: distance of the points")
     eval_responses = amended(paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
-    joint: dict | None = parameter(
-        {},
-        record=JointRuns,
-        help="runs scored on code: all of JointRuns, {} for smoke's; None: no runs",
-        place="Fig. 2b",
+    code: bool = parameter(
+        True, help="RL on code too, as notebook 07's soft arm (C2)", place="Fig. 2b"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.joint is not None:
-            values = every_value(JointRuns, self.joint, "joint", self.profile)
-            object.__setattr__(self, "joint", values)
         if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
             raise ParameterError(
                 f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
@@ -101,17 +89,13 @@ class ClippingParams(MathsRLParams):
             require_usable(rule, **self.rule_defaults)
 
     @property
-    def joint_runs(self) -> JointRuns | None:
-        return None if self.joint is None else JointRuns(**self.joint)
-
-    @property
     def rule_defaults(self) -> dict:
         return {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
 
 
 class ClippingArms(Experiment):
     """A grid of rules and learning rates, of which each rule keeps its best rate; and the same
-    rules from the model of both domains."""
+    rules in RL on code."""
 
     name = "05_clipping"
     Params = ClippingParams
@@ -154,40 +138,36 @@ class ClippingArms(Experiment):
         return self.changed(rules=[*self.params.rules, rule])
 
     @cached_property
-    def headline(self) -> HeadlineParams:
-        return Pipeline.params_of(self.params.profile)
+    def soft(self) -> SoftRewardParams:
+        """How the runs on code are trained."""
+        return replace(SoftReward.params_of(self.params.profile), engine=self.params.engine)
 
     def reads(self) -> dict[str, object]:
-        return {} if self.params.joint is None else {Pipeline.name: self.headline}
+        return {SoftReward.name: self.soft} if self.params.code else {}
 
     @cached_property
-    def joint_arms(self) -> dict[Arm, Stage]:
-        """(rule, seed) -> its run of RL on mathematics from the model of both domains, scored on
-        the benchmarks of Figs. 2a and 2b, and on what decides claims about code."""
-        p = self.params
-        if p.joint is None:
+    def code_arms(self) -> dict[Arm, Stage]:
+        """(rule, seed) -> its run of RL on code; GPPO's is notebook 07's soft arm."""
+        if not self.params.code:
             return {}
-        drawn, found = self.drawn.values(), {}
-        for seed, ground in groundworks(self.headline, p.seeds).items():
-            sizes = {n: k for each in ground.joint.benchmarks.values() for n, k in each.items()}
-            start = replace(
-                ground.start("math"),
-                benchmarks={name: sizes[name] for name in drawn},
-                deciding=ground.data.deciding("code"),
-            )
+        soft, found = self.soft, {}
+        for seed, of in origins(self.params.profile, soft.seeds).items():
+            start = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
             for rule, arm in self.rules.items():
-                how = {"label": f"{arm.title}, both domains", "seed": seed, "rule": arm.rule}
-                found[rule, seed] = rl_arm(p, start, **how, **p.joint)
+                how = {"label": f"{arm.title}, code", "seed": seed, "rule": arm.rule}
+                found[rule, seed] = rl_arm(soft, start, **how)
         return found
 
     @cached_property
-    def joint_results(self) -> Results:
-        return self.done("both domains")
+    def code_results(self) -> Results:
+        return self.done(ON_CODE)
 
     @cached_property
     def rate_arms(self) -> dict[Arm, Stage]:
         """("learning rate: rule", seed) -> its run, of the seeds that tune too."""
-        return {(_at(rate, rule), seed): stage for (rule, rate, seed), stage in self.grid.items()}
+        return {
+            (at_rate(rate, rule), seed): stage for (rule, rate, seed), stage in self.grid.items()
+        }
 
     @cached_property
     def rate_results(self) -> Results:
@@ -195,50 +175,61 @@ class ClippingArms(Experiment):
 
     def judged_on(self) -> dict[str, Results]:
         compared = self.rate_results.with_seeds(self.params.seeds)
-        return super().judged_on() | {"C2": self.joint_results, "E6": compared}
+        return super().judged_on() | {"C2": self.code_results, "E6": compared}
 
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        return {"learning rates": self.rate_arms, "both domains": self.joint_arms}
+        return {"learning rates": self.rate_arms, ON_CODE: self.code_arms}
 
     @cached_property
     def runs(self) -> Results:
         """Those of `arms`, which are some of the learning rates."""
-        names = {_at(rate, rule): rule for rule, rate in self.chosen.items()}
-        return self.rate_results.of(*names).renamed(names).with_seeds(self.params.seeds)
+        runs = self.rate_results.runs
+        cells = {arm: (at_rate(rate, arm[0]), arm[1]) for arm, rate in self._chosen_cells()}
+        return Results({arm: runs[cell] for arm, cell in cells.items() if cell in runs})
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
         return {
-            (rule, seed): stage
-            for (rule, rate, seed), stage in self.grid.items()
-            if self.chosen.get(rule) == rate and seed in self.params.seeds
+            (rule, seed): self.grid[rule, rate, seed] for (rule, seed), rate in self._chosen_cells()
         }
+
+    def _chosen_cells(self) -> Iterator[tuple[Arm, float]]:
+        for seed, rule in itertools.product(self.params.seeds, self.rules):
+            if (rate := self.chosen.get(rule, {}).get(seed)) is not None:
+                yield (rule, seed), rate
 
     def at(self, rate: float, rules: Iterable[str], seeds: Sequence[int]) -> Results:
         """The runs of some rules at one learning rate."""
-        names = {_at(rate, rule): rule for rule in rules}
+        names = {at_rate(rate, rule): rule for rule in rules}
         return self.rate_results.of(*names).renamed(names).with_seeds(seeds)
 
     @cached_property
-    def chosen(self) -> dict[str, float]:
-        """Rule -> the learning rate whose runs give most right responses on the validation set at
-        their last step, over the tuning seeds; of equals the smallest. The benchmarks are not
-        looked at, nor the seeds that decide.
+    def chosen(self) -> dict[str, dict[int, float]]:
+        """Rule -> seed -> the learning rate whose runs give most right responses on the validation
+        set at their last step, over the tuning seeds, which decide nothing; where there are none,
+        over the other seeds (`klearlib.experiments.own_rates`). Of equals it is the smallest. The
+        benchmarks are not looked at.
 
-        Of several rates none is chosen before all these runs of the rule are done: such a rule is
-        left out.
+        Of several rates none is chosen before the tuning runs of the rule are done, or two seeds at
+        every rate: such a rule, or seed, is left out.
         """
         p, tuning = self.params, self.statistics.tuning
-        if len(p.learning_rates) == 1:
-            return dict.fromkeys(self.rules, p.learning_rates[0])
-        found = {}
+        rates, found = sorted(p.learning_rates), {}
+        if len(rates) == 1:
+            return {rule: dict.fromkeys(p.seeds, rates[0]) for rule in self.rules}
         for rule in self.rules:
-            tried = {rate: self.at(rate, [rule], tuning) for rate in sorted(p.learning_rates)}
-            if all(len(runs) == len(tuning) for runs in tried.values()):
-                # All runs have as many responses, so counts order the rates as means do, exactly.
-                ends = {x: runs.ends(rule, "validation").values() for x, runs in tried.items()}
-                right = {x: sum(each.total("right") for each in ends[x]) for x in tried}
-                found[rule] = max(right, key=right.__getitem__)
+            done = self.rate_results.common_seeds([at_rate(rate, rule) for rate in rates])
+            by = [seed for seed in tuning or p.seeds if seed in done]
+            if len(by) < (len(tuning) or 2):
+                continue
+            # All runs have as many responses, so counts order the rates as means do, exactly.
+            ends = [self.at(rate, [rule], by).ends(rule, "validation") for rate in rates]
+            right = np.array([[end[seed].total("right") for seed in by] for end in ends])
+            if tuning:
+                found[rule] = dict.fromkeys(p.seeds, rates[right.sum(1).argmax()])
+            else:
+                places = zip(by, own_rates(right).tolist(), strict=True)
+                found[rule] = {seed: rates[place] for seed, place in places}
         return found
 
     def why_not_judged(self, rules: Iterable[str]) -> str:
@@ -247,8 +238,8 @@ class ClippingArms(Experiment):
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
             return f"rules has no {' and no '.join(absent)}, which the claim is about"
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
-        tuning = self.statistics.tuning
-        mine = [s for (rule, _, seed), s in self.grid.items() if rule in waiting and seed in tuning]
+        by = self.statistics.tuning or self.params.seeds
+        mine = [s for (rule, _, seed), s in self.grid.items() if rule in waiting and seed in by]
         names, done = " and ".join(map(TITLES.get, waiting)), sum(map(self.is_done, mine))
         text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
         return text if waiting else ""
@@ -258,9 +249,15 @@ class ClippingArms(Experiment):
         """Empty where there is one learning rate for all."""
         if len(self.params.learning_rates) == 1:
             return ""
-        rates = [f"{self.rules[rule].title} {rate:g}" for rule, rate in self.chosen.items()]
-        by = f"the learning rate that {len(self.statistics.tuning)} tuning replicates chose"
-        return f"Each rule at {by}: {', '.join(rates) or 'none yet'}"
+        tuning, words = self.statistics.tuning, []
+        for rule, by_seed in self.chosen.items():
+            counts = sorted(Counter(by_seed.values()).items())
+            each = " or ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
+            words.append(f"{self.rules[rule].title} {each}")
+        chose = f"{len(tuning)} tuning replicates" if tuning else "the other replicates"
+        return (
+            f"Each rule at the learning rate that {chose} chose: {', '.join(words) or 'none yet'}"
+        )
 
     @property
     def at_rates(self) -> str:
@@ -270,15 +267,10 @@ class ClippingArms(Experiment):
     @property
     def words_on_code(self) -> str:
         """Of a caption, where runs are scored on code."""
-        start = " Code after RL on mathematics is that of the model of both domains."
-        return start if self.joint_results else ""
+        return " Code is that of RL on code." if self.code_results else ""
 
     @cached_property
     def drawn(self) -> dict[str, str]:
         """Claim -> the benchmark drawn beside its figure, where the profile has one."""
         mine = {about.paper: name for name, about in named(self.params.profile).items()}
         return {claim: mine[its] for claim, (its, _) in SCORES.items() if its in mine}
-
-
-def _at(rate: float, rule: str) -> str:
-    return f"learning rate {rate:g}: {rule}"

@@ -43,8 +43,7 @@ class CodeRL(Experiment):
     def arm(self, start: Start, *, seed: int, code_reward: str) -> Stage:
         problems = "all" if start.pool is None else "kept"
         label = f"{code_reward} reward, {problems} problems"
-        how = {"code_reward": code_reward, "half_cosine": self.params.half_cosine}
-        return rl_arm(self.params, start, label=label, seed=seed, **how)
+        return rl_arm(self.params, start, label=label, seed=seed, code_reward=code_reward)
 
     @cached_property
     def drawn(self) -> str:

@@ -52,7 +52,7 @@ from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.files import write_text
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
-from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
+from klearlib.run.stage import Stage, code_read_once, is_done, state, wanted, with_inputs
 
 if TYPE_CHECKING:
     from IPython.display import HTML, Markdown
@@ -116,7 +116,8 @@ class Experiment(Showing, Judged, Exploring):
 
     def stages(self) -> list[Stage]:
         """All that the experiment asks for, in the order in which it should start."""
-        return [stage for arms in self.run_sets().values() for stage in arms.values()]
+        every = (stage for arms in self.run_sets().values() for stage in arms.values())
+        return [*{id(stage): stage for stage in every}.values()]  # one may be that of two arms
 
     def asked(self) -> list[Stage]:
         """Those of `stages` that are to run now: of the replicates that `REPLICATES` names if it is
@@ -257,6 +258,7 @@ class Experiment(Showing, Judged, Exploring):
         """Every parameter beside the paper's value."""
         return show_resolved(self.name, self.params)
 
+    @code_read_once()
     def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
         cached, an estimate in seconds, its folder."""
@@ -277,6 +279,7 @@ class Experiment(Showing, Judged, Exploring):
             preload.preload()  # the next cells take about as long as the imports that `run` needs
         return pd.DataFrame(rows)
 
+    @code_read_once()
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
 
@@ -308,6 +311,7 @@ class Experiment(Showing, Judged, Exploring):
         finally:
             self.refresh()
 
+    @code_read_once()
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return verdicts(self._evidence, self.judging)
@@ -332,6 +336,7 @@ class Experiment(Showing, Judged, Exploring):
             return list(self.published.section.samples)
         return self.runs.drawn_samples()
 
+    @code_read_once()
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
 

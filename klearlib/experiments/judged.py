@@ -59,7 +59,8 @@ class Judged:
         numbers: (arm, seeds) -> float [seeds], one for each run. words, checked: see `Evidence`.
         """
         about = claim(claim_id)
-        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in self.deciding_seeds]
+        wanted = self.seeds_deciding(claim_id)
+        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in wanted]
         if not seeds:
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
 
@@ -87,6 +88,10 @@ class Judged:
         """The seeds by which the profile decides claims."""
         return getattr(self.statistics, self.replicated)
 
+    def seeds_deciding(self, claim_id: str) -> list[int]:
+        """Those of one claim."""
+        return self.deciding_seeds
+
     def note_on_seeds(self, shared: str) -> str:
         """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
         them in one world."""
@@ -105,7 +110,7 @@ class Judged:
             profile=self.params.profile,
             statistics=self.statistics,
             paper_scale=self.paper_scale,
-            num_replicates=len(self.deciding_seeds),
+            num_replicates=lambda claim_id: len(self.seeds_deciding(claim_id)),
             rule=self._rule,
             idle=self._idle,
         )

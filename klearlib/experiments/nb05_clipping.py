@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding, titles
+from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.judged import largest_rates, shares_in_corners
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
     from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
 
-_NO_CODE = (
-    "no run of RL on mathematics is scored on code: give all values of `joint`, the runs from the "
-    "model of both domains"
-)
+_NO_CODE = "no run is trained on code: set code: true"
 
 
 class Clipping(ClippingArms):
@@ -144,10 +140,9 @@ class Clipping(ClippingArms):
         "seeds with a 95 % band.",
     )
     def fig2(self) -> Figure:
-        p, drawn = self.params, {"C1": (self.params, self.runs)}
-        if self.joint_results:
-            how = replace(p, eval_responses=p.joint_runs.eval_responses)
-            drawn["C2"] = how, self.joint_results
+        drawn = {"C1": (self.params, self.runs)}
+        if self.code_results:
+            drawn["C2"] = self.soft, self.code_results
         panels = [score_panel(*by, self.drawn[name], SCORES[name][1]) for name, by in drawn.items()]
         norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
         last = Panel(words, words, paper.figure("2c"), norm, "norm", log_y=True)
@@ -202,19 +197,16 @@ class Clipping(ClippingArms):
         )
 
     @table(
-        "The same after RL on mathematics from the model of both domains, "
-        "avg@{p.joint_runs.eval_responses}; a program is right if it passes every test.",
-        when=lambda e: bool(e.joint_results),
+        "The same of RL on code, avg@{e.soft.eval_responses}; a program is right if it passes "
+        "every test.",
+        when=lambda e: bool(e.code_results),
     )
     def code_scores(self) -> Frame:
-        called = titles(self.params.profile)
         return learning_table(
-            self.joint_results,
+            self.code_results,
             series=[*self.rules],
-            benchmarks={n: called[n] for n in self.drawn.values()} | {"validation": "validation"},
-            paper_figures={
-                mine: SCORES[name][1] for name, mine in self.drawn.items() if name == "C2"
-            },
+            benchmarks=curve_titles(self.params.profile, "code"),
+            paper_figures={self.drawn["C2"]: SCORES["C2"][1]} if "C2" in self.drawn else {},
             what="rule",
         )
 
@@ -232,7 +224,10 @@ class Clipping(ClippingArms):
                     row = [series_style(rule).label, f"{rate:g}", len(runs)]
                     for name in self.titles:
                         row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
-                    yield [*row, "yes" if self.chosen.get(rule) == rate else ""]
+                    mine = [*self.chosen.get(rule, {}).values()]
+                    times = mine.count(rate)
+                    text = "yes" if times == len(mine) else f"{times} of {len(mine)}"
+                    yield [*row, text if times else ""]
 
     @table(
         "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
@@ -268,6 +263,9 @@ class Clipping(ClippingArms):
         found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C25", "C26", "E6")}
         return {"C14": Evidence(error), **found, "C3": self._stability()}
 
+    def seeds_deciding(self, claim_id: str) -> list[int]:
+        return self.statistics.code_rl if claim_id == "C2" else self.deciding_seeds
+
     def _on_scores(self, claim_id: str) -> Evidence | str:
         about = paper.claim(claim_id)
         if self._changed_rules:
@@ -278,10 +276,10 @@ class Clipping(ClippingArms):
             return why
         domain, runs, rates = "math", self.runs, self.words_on_rates
         if claim_id == "C2":
-            if self.params.joint is None:
+            if not self.params.code:
                 return _NO_CODE
-            domain, runs, rates = "code", self.joint_results, ""
-        runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
+            domain, runs, rates = "code", self.code_results, ""
+        runs = runs.of(*about.arms).with_seeds(self.seeds_deciding(claim_id))
         checked = shares_in_corners(runs, about)
         if claim_id == "C25":
             if not runs.logs(PUSHED_DOWN):
@@ -327,12 +325,11 @@ class Clipping(ClippingArms):
 
     def notes(self) -> list[str]:
         on_code = []
-        if how := self.params.joint_runs:
+        if self.params.code:
             on_code.append(
-                "C2's runs train on mathematics alone, from the SFT checkpoint of notebook 10, "
-                f"which writes programs too: {how.num_problems // how.mini_batch_problems} updates "
-                f"per rollout batch at a learning rate of {how.learning_rate:g}, chosen so that "
-                "enough tokens leave the clip range; all rules share both."
+                "C2's runs train on code, from the checkpoint that writes programs, with the "
+                f"settings of notebook 07 at a learning rate of {self.soft.learning_rate:g}; "
+                "GPPO's is its soft arm. What RL on mathematics does for code cannot be had here."
             )
         return [
             *self.departures("options"),
@@ -355,10 +352,12 @@ class Clipping(ClippingArms):
                 f"One learning rate for all rules ({rates[0]:g}). An order of rules measured at "
                 f"one learning rate is an order at that learning rate: {why}"
             )
-        tried = ", ".join(f"{rate:g}" for rate in sorted(rates))
+        tried, tuning = ", ".join(f"{rate:g}" for rate in sorted(rates)), self.statistics.tuning
+        over = f"over the seeds {', '.join(map(str, tuning))}, which decide nothing"
+        over = over if tuning else "of each seed over all others"
         return (
             f"{self.words_on_rates}, of {tried}: the most right responses on the validation set at "
-            f"the last step, over the seeds {', '.join(map(str, self.statistics.tuning))}, which "
-            "decide nothing, of equals the smallest rate. No benchmark takes part in the choice. "
+            f"the last step, {over}; of equals the smallest rate. No benchmark takes part in the "
+            "choice. "
             f"Why a grid: {why}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,9 +12,11 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
-from klearlib.experiments.results import Arm, not_judged_text, off_the_line
+from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
 from klearlib.experiments.shown import Figure, Rows, figure, table
+from klearlib.params.fields import count
+from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
@@ -22,19 +24,26 @@ from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
+_SAME = "same rollouts"
 _MEANS = {
     "std_in_batch": "rollout/reward_std",
     "std_in_group": "rollout/reward_std_in_group",
     "all_tests_passed": "rollout/correct_rate",
     "tests_passed": "rollout/pass_rate_mean",
     "groups_trained": "rollout/groups_trained",
-    "half_cosine": "train/half_cosine",
 }
 
 
 @dataclass(frozen=True)
 class SoftRewardParams(CodeRLParams):
     """Notebook 07: soft against hard reward in code RL (Section 5.2.3, Fig. 3)."""
+
+    reward_batches: int = count(
+        "rollout batches that both rewards score before RL (C22); 0: none",
+        2,
+        NOT_STATED,
+        minimum=0,
+    )
 
 
 class SoftReward(CodeRL):
@@ -64,6 +73,35 @@ class SoftReward(CodeRL):
             for seed, of in self.origins.items()
             for reward in self.series
         }
+
+    @cached_property
+    def same_rollouts(self) -> dict[Arm, Stage]:
+        """(reward, seed) -> the rollouts that both rewards score, one run for both."""
+        p, found = self.params, {}
+        for seed, of in self.origins.items() if p.reward_batches else ():
+            start = self.filtered(of)
+            trained = self.arm(start, seed=seed, code_reward="soft")
+            inputs = {"world": start.world, "sft": start.sft}
+            if start.pool is not None:
+                inputs["pool"] = start.pool
+            stage = Stage(
+                "reward_noise",
+                "klearlib.rl.reward_noise:compare_rewards",
+                {
+                    "seed": seed,
+                    "rewards": [*self.series],
+                    "settings": trained.params["settings"] | {"num_steps": p.reward_batches},
+                    "compute": start.compute,
+                },
+                inputs,
+                label=f"both rewards of the same rollouts, seed {seed}",
+                estimate_s=8 + p.reward_batches * p.num_problems * p.group_size / 25,
+            )
+            found |= {(reward, seed): stage for reward in self.series}
+        return found
+
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().run_sets() | {_SAME: self.same_rollouts}
 
     @figure(
         "The paper's Fig. 3 and ours.",
@@ -98,7 +136,10 @@ class SoftReward(CodeRL):
             seeds = sorted(seed for _, seed in mine.runs)
             row = {"reward": series_style(reward).label, "seeds": len(seeds)}
             row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
-            yield row | {name: mine.mean(metric) for name, metric in _MEANS.items()}
+            same = self.done(_SAME)
+            agree = [_agreement(same, reward, seed) for seed in same.common_seeds([reward])]
+            row |= {name: mine.mean(metric) for name, metric in _MEANS.items()}
+            yield row | {"half_cosine": np.mean(agree) if agree else np.nan}
         for reward in self.series:
             row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
             yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
@@ -113,11 +154,14 @@ class SoftReward(CodeRL):
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
 
-        # Over the steps of a run in which both halves had a gradient.
-        means = self.runs.curve("train/half_cosine").groupby(["series", "seed"])["value"].mean()
-        agreement = "no step of a run has the gradients of two halves: half_cosine, engine local"
-        if len(means) == len(self.runs):
-            agreement = self.paired("C22", self.runs, lambda arm, seeds: means[arm][seeds])
+        same = self.done(_SAME)
+
+        def agreements(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return np.array([_agreement(same, arm, seed) for seed in seeds])
+
+        agreement = "reward_batches is 0: no rollouts were scored by both rewards"
+        if self.params.reward_batches:
+            agreement = self.paired("C22", same, agreements)
         return {
             "C9": self.compared("C9", self.runs, "code", words=words),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
@@ -134,6 +178,15 @@ class SoftReward(CodeRL):
             "released code's 2 p - 1, option `code_scores`); advantages do not depend on it.",
             *super().notes(),
         ]
+
+
+def _agreement(same: Results, reward: str, seed: int) -> float:
+    """The mean cosine of the gradients of half batches, over the batches in which both halves have
+    one under either reward."""
+    lines = same.runs[reward, seed].metrics
+    names = [f"half_cosine/{each}" for each in SoftReward.series]
+    both = [line for line in lines if all(line[name] is not None for name in names)]
+    return float(np.mean([line[f"half_cosine/{reward}"] for line in both])) if both else 0.0
 
 
 def _levels(means: np.ndarray) -> dict[str, float]:

@@ -161,8 +161,7 @@ class ZeroAdvantage(Experiment):
             for kind in p.soft_filters:
                 soft = replace(self.soft, engine=p.engine)
                 code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
-                label, how = f"soft reward, {kind} filter", {"half_cosine": soft.half_cosine}
-                how |= {"seed": seed, "code_reward": "soft", "label": label}
+                how = {"seed": seed, "code_reward": "soft", "label": f"soft reward, {kind} filter"}
                 found[f"{_SOFT}: {kind}", seed] = arm(soft, code, kind, **how)
         return found
 

@@ -1,4 +1,4 @@
-"""Notebook 11: what the paper leaves open, E1 to E5 of claims.yaml."""
+"""Notebook 11: what the paper leaves open, E2 to E4 of claims.yaml."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
+from klearlib.experiments.benchmarks import decided_on, deciding
 from klearlib.experiments.beyond_arms import (
     EXPLORATIONS,
-    NEIGHBOURS,
     RESPONSES_OF_ERRING,
     RULES,
     STEPS,
     BeyondArms,
     at,
-    neighbours,
 )
-from klearlib.experiments.demos.neighbours import neighbour_gradients
-from klearlib.experiments.judged import largest_rates, shares_in_corners, stable_runs
+from klearlib.experiments.judged import largest_rates, stable_runs
 from klearlib.experiments.nb02_data_correctness import DOSED
 from klearlib.experiments.results import Results, last_fifth
-from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.report.bars import forest_figure, heat_maps
@@ -42,13 +38,13 @@ _COST = {"0": 1, "0.3": -1}
 
 
 class Beyond(BeyondArms):
-    """Five explorations; a profile runs those that `explorations` names."""
+    """Three explorations; a profile runs those that `explorations` names."""
 
     title = "What the paper leaves open"
     section = "beyond the paper"
     question = (
-        "Which corner does the work in GPPO, how do clipping rules age off-policy, when do wrong "
-        "data help, and what do the released code and the neighbours change?"
+        "How do clipping rules age off-policy, when do wrong data help, and what does the released "
+        "code change?"
     )
     phase = "RL for mathematics"
 
@@ -56,18 +52,9 @@ class Beyond(BeyondArms):
         """By seed: the score of each run of an arm, as the claims take it."""
         import pandas as pd
 
-        benchmarks = deciding("E1", self.params.profile, "math")
+        benchmarks = deciding("E4", self.params.profile, "math")
         found = runs.replicate_scores(arm, seeds, benchmarks, statistic=how)
         return pd.Series(found, pd.Index(seeds, name="seed"))
-
-    @table(
-        "Each neighbour as an advantage and a weight, against autograd of the objective that its "
-        "paper prints, in float64.",
-        name="neighbours",
-    )
-    def neighbours_table(self) -> Rows:
-        p = self.params
-        return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table(
         "Differences of scores over the second half (E3: at the end), paired by seed, with 95 % t "
@@ -75,40 +62,25 @@ class Beyond(BeyondArms):
         columns="exploration, where, difference, seeds, value, low, high",
     )
     def effects(self) -> Rows:
-        rates = sorted(self.params.learning_rates)
-        for rate in rates:
-            both = ("beta_00", "beta_01", "beta_10", "beta_11")
-            for name, sign in (
-                ("without the low corner - with it", (1, 1, -1, -1)),
-                ("without the high corner - with it", (1, -1, 1, -1)),
-                ("interaction of both", (1, -1, -1, 1)),
-            ):
-                weights = dict(zip(both, np.divide(sign, 2), strict=True))
-                yield from self._effect(at("E1", rate), rate, name, weights)
-            name = "GPPO - Clip-Higher"
-            yield from self._effect(at("E1", rate), rate, name, {"beta_11": 1, "beta_00": -1})
         costs = {}
         for kind, sign in {"habit": 1, "random": -1}.items():
             cost = {f"{each}_{kind}_{at}": way / 2 for each in DOSED for at, way in _COST.items()}
             costs |= {arm: sign * weight for arm, weight in cost.items()}
-            yield from self._effect("E3", None, f"cost of 30 % wrong, {kind}", cost)
-        yield from self._effect("E3", None, "cost of habits - of random errors", costs)
+            yield from self._effect("E3", f"cost of 30 % wrong, {kind}", cost)
+        yield from self._effect("E3", "cost of habits - of random errors", costs)
         for step in (*STEPS, "released"):
             name = f"paper - {step if step in STEPS else 'all of them'}"
-            yield from self._effect("E4", rates[0], name, {"paper": 1, step: -1})
-        for rate in rates:
-            for arm, title in NEIGHBOURS.items():
-                name, weights = f"{title} - GPPO", {arm: 1, "gppo": -1}
-                yield from self._effect(at("E5", rate), rate, name, weights)
+            yield from self._effect("E4", name, {"paper": 1, step: -1})
 
-    def _effect(self, where: str, rate: float | None, name: str, weights: dict) -> Rows:
-        """rate: of RL, None for students, whose score is that at the end."""
-        runs, how = self.part(where), "second_half" if rate else "last"
+    def _effect(self, where: str, name: str, weights: dict) -> Rows:
+        """Of E3 the score of the students at the end."""
+        runs, how = self.part(where), "second_half" if where == "E4" else "last"
         if seeds := runs.common_seeds(weights):
             total = sum(w * self.scores(runs, arm, seeds, how) for arm, w in weights.items())
             found = seed_interval(total, lowest=-1.0)
-            among = f"learning rate {rate:g}" if rate else "easy and hard problems"
-            yield [where[:2], among, name, len(seeds), *found]
+            rate = f"learning rate {self.params.learning_rate:g}"
+            among = rate if where == "E4" else "easy and hard problems"
+            yield [where, among, name, len(seeds), *found]
 
     def effects_of(self, exploration: str) -> Frame:
         effects = self.table("effects")
@@ -137,18 +109,6 @@ class Beyond(BeyondArms):
                     made = mine.mean("train/num_updates")
                     yield [*row, made, sum(same.values()) if number == 1 else np.nan]
 
-    @table(
-        "E5: what weighs tokens beside F, mean over steps and seeds: the factor, and the share of "
-        "tokens that it cuts.",
-        columns="arm, rate, seeds, factor, cut",
-        when=lambda e: e.asks("E5"),
-    )
-    def factors(self) -> Rows:
-        for rate in sorted(self.params.learning_rates):
-            for arm, mine in self.part(at("E5", rate)).each(("tis", "gspo", "m2po")):
-                means = map(mine.mean, ("train/correction_mean", "train/correction_capped_share"))
-                yield [NEIGHBOURS[arm], rate, len(mine), *means]
-
     def _equal_seeds(self, rate: float) -> dict[int, bool]:
         """Seed that each rule trained -> whether all left the same metrics and weights at one
         update a batch."""
@@ -160,25 +120,6 @@ class Beyond(BeyondArms):
                 left = [json.dumps([run.metrics, run.about["weights"]]) for run in mine]
                 found[seed] = all(each == left[0] for each in left)
         return found
-
-    @figure(
-        "E1, the two corners that Clip-Higher cuts, kept or not: score and entropy. {e.says[E1]}",
-        alt="Score above and entropy below over the RL steps, one column for each learning rate, "
-        "one line for each setting of beta_low and beta_high.",
-        when=lambda e: any(e.part(at("E1", rate)) for rate in e.params.learning_rates),
-    )
-    def e1(self) -> Figure:
-        import pandas as pd
-
-        parts, name = [], standing_for(self.params.profile, "AIME 2024")
-        rates = sorted(self.params.learning_rates)
-        runs = {f", learning rate {rate:g}": self.part(at("E1", rate)) for rate in rates}
-        for where, mine in runs.items():
-            title = titles(self.params.profile)[name] + where
-            parts.append(mine.score_curve(name).assign(panel=title))
-        for where, mine in runs.items():
-            parts.append(mine.curve("train/entropy").assign(panel=f"entropy (nats){where}"))
-        return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
     @figure(
         "E2, score over the second half by learning rate and updates per rollout batch; above the "
@@ -220,14 +161,6 @@ class Beyond(BeyondArms):
     def e4(self) -> Figure:
         return forest_figure(self.effects_of("E4"), margin=self.statistics.margin)
 
-    @figure(
-        "E5, GPPO's neighbours: right of 0 the neighbour scores higher than GPPO. {e.says[E5]}",
-        alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
-        when=lambda e: len(e.effects_of("E5")) > 0,
-    )
-    def e5(self) -> Figure:
-        return forest_figure(self.effects_of("E5"), margin=self.statistics.margin)
-
     @cached_property
     def says(self) -> dict[str, str]:
         """Exploration -> its verdict in one sentence."""
@@ -238,21 +171,15 @@ class Beyond(BeyondArms):
         }
 
     def evidence(self) -> dict[str, Evidence | str]:
-        rate = max(self.params.learning_rates)
         absent = "was not asked for (explorations): profile full"
         found = {name: f"{name} {absent}" for name in EXPLORATIONS}
         for name in filter(self.asks, EXPLORATIONS):
-            where = at(name, rate) if name in ("E1", "E5") else name
-            found[name] = self._on_frontier() if name == "E2" else self._on_scores(name, where)
+            found[name] = self._on_frontier() if name == "E2" else self._on_scores(name)
         return found
 
-    def _on_scores(self, name: str, where: str) -> Evidence | str:
-        runs, rate = self.part(where), where.partition(", ")[2]
+    def _on_scores(self, name: str) -> Evidence | str:
         words = [decided_on(name, self.params.profile, "math")]
-        words += [f"At learning rate {rate}"] if rate else []
-        mine = runs.with_seeds(self.deciding_seeds)
-        checked = shares_in_corners(mine, paper.claim(name))
-        return self.compared(name, runs, "math", words=words, checked=checked)
+        return self.compared(name, self.part(name), "math", words=words)
 
     def _on_frontier(self) -> Evidence | str:
         p = self.params
@@ -279,21 +206,9 @@ class Beyond(BeyondArms):
         return []  # of as many arms they would fill the page
 
     def notes(self) -> list[str]:
-        own = [rule for rule, _ in neighbours().values() if isinstance(rule, dict)]
-        rates = ", ".join(f"{rate:g}" for rate in sorted(self.params.learning_rates))
         return [
             *self.departures("options"),
-            f"Learning rates: {rates}. E1 and E5 are decided at the largest, E4 at the smallest; "
-            "arms that another notebook has too are the same runs.",
-            "beta_low 0 with beta_high 0 is Clip-Higher, both 1 is GPPO (Eq. 18). E5's Dr. GRPO, "
-            "ASPO and TIS drop the low corner as Clip-Higher does, which stands beside them.",
-            *note_on_own(rule_arms(own)),
-            "Dr. GRPO divides by a constant in its paper and by the tokens of the mini-batch here. "
-            "TIS corrects for the sampler: one engine in one precision samples and trains here, so "
-            "its factor is 1 to rounding, the arm shows Clip-Higher and decides nothing.",
-            "GSPO clips the ratio of a whole response, at its paper's 3e-4 and 4e-4; M2PO masks by "
-            "the second moment of a mini-batch. Both take log-probabilities of a mini-batch before "
-            "its gradients; table factors has the share of tokens they cut.",
+            "Arms that another notebook has too are the same runs.",
             f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, as the largest dose "
             "needs more wrong ones than four hold.",
             "E4 averages by micro-batches of "

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Origin, Start
-from klearlib.experiments.rules import RULE_OPTIONS, TITLES, rule_spec
+from klearlib.experiments.rules import RULE_OPTIONS, TITLES, options_of, rule_spec
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
@@ -90,7 +90,6 @@ def rl_arm(
     rule: str | dict = "gppo",
     code_reward: str = "soft",
     steps_before: int = 0,
-    half_cosine: bool = False,
     options: RLOptions | None = None,
     **changes,
 ) -> Stage:
@@ -98,15 +97,16 @@ def rl_arm(
     equal arms of notebooks are one run. See `klearlib.rl.settings.RLSettings`.
 
     Args:
-        label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it.
-            steps_before: of the RL run that `start` is the end of. options: where the arm has
-            others than `params`; changes: of the schedule and alpha, the same.
+        label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it; the
+            options that belong to a published one are set. steps_before: of the RL run that `start`
+            is the end of. options: where the arm has others than `params`; changes: of the schedule
+            and alpha, the same.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
             does not say how, a rollout does not fit into what it says, or the rule is a user's.
     """
-    options = options or params.rl_options
+    options = replace(options or params.rl_options, **options_of(rule))
     settings = {name: getattr(params, name) for name in _SETTINGS if name not in changes} | changes
     rollouts = settings["num_steps"] * settings["num_problems"] * settings["group_size"]
     settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
@@ -118,7 +118,6 @@ def rl_arm(
         "num_validation": start.num_validation,
         "code_reward": code_reward,
         "steps_before": steps_before,
-        "half_cosine": half_cosine,
     }
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
     if params.engine == VERL and ("source" in clipping or clipping["name"] not in TITLES):

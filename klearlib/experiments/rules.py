@@ -88,6 +88,28 @@ def rule_title(rule: str | dict) -> str:
     return rule.get("label") or ", ".join([name, *values])
 
 
+def rule_key(rule: str | dict) -> str:
+    """The name by which claims know a rule that is named alone; what people call any other one.
+
+    >>> rule_key({"name": "gppo_ratio_low"})
+    'gppo_ratio_low'
+    """
+    if isinstance(rule, str):
+        return rule
+    return rule["name"] if rule.keys() == {"name"} else rule_title(rule)
+
+
+def options_of(rule: str | dict) -> dict:
+    """The fields of `RLOptions` that belong to a published rule."""
+    known = PUBLISHED.get(rule["name"]) if isinstance(rule, dict) else None
+    return known.options if known else {}
+
+
+def at_rate(rate: float, rule: str) -> str:
+    """The series of a rule in a grid of learning rates."""
+    return f"learning rate {rate:g}: {rule}"
+
+
 def note_on_own(arms: Iterable[RuleArm]) -> list[str]:
     """The note that names the rules that the paper has not; none where there is none."""
     names = ", ".join(f"{arm.title} ({arm.rule['name']})" for arm in arms if arm.is_own)

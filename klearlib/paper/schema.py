@@ -16,7 +16,7 @@ TESTS = ("fair", "partly", "planted", "stand-in", "identity", "own", "no test")
 """How far the miniature tests a claim: its own mathematics and models decide, in part alone, the
 outcome was set by hand, another quantity is measured, any model must pass, the paper does not make
 it, it cannot be tested."""
-COMPARED = ("direction", "ordering", "equivalence", "exploration")
+COMPARED = ("direction", "ordering", "equivalence", "plateau", "exploration")
 """The kinds that are decided by comparisons over replicates."""
 
 

@@ -135,9 +135,6 @@ class CodeRLParams(RLParams, FilteredParams):
     eval_every = amended(
         3, help="steps between evaluations", paper=5, place="Figs. 3a, 4: distance of the points"
     )
-    half_cosine: bool = parameter(
-        True, help="measure how far the gradients of half batches agree (C22)"
-    )
     eval_responses = amended(
         1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"
     )

@@ -29,7 +29,12 @@ class StatisticsParams(Record):
     maths_rl: list[int] = count("the same of RL on mathematics", minimum=0, unique=True)
     code_rl: list[int] = count("the same of RL on code", minimum=0, unique=True)
     headline: list[int] = count("the same of notebook 10's pipelines", minimum=0, unique=True)
-    tuning: list[int] = count("seeds that tune and never decide", minimum=0, unique=True)
+    tuning: list[int] = count(
+        "seeds that tune and never decide; none: the other seeds choose the rates of each",
+        minimum=0,
+        unique=True,
+        may_be_empty=True,
+    )
 
     def __post_init__(self) -> None:
         deciding = {*self.students, *self.maths_rl, *self.code_rl, *self.headline}

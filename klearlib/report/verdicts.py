@@ -65,15 +65,15 @@ class Evidence:
 class Judging:
     """What verdicts follow from beside the evidence.
 
-    num_replicates: that decide, as the profile has registered. rule: claim -> the digest of its
-    rule, and whether that is younger than a run of the claim. idle: claim -> sentences on its arms
-    in which no step trained.
+    num_replicates: claim -> how many decide it, as the profile has registered. rule: claim -> the
+    digest of its rule, and whether that is younger than a run of the claim. idle: claim ->
+    sentences on its arms in which no step trained.
     """
 
     profile: str
     statistics: StatisticsParams
     paper_scale: bool
-    num_replicates: int
+    num_replicates: Callable[[str], int]
     rule: Callable[[Claim], tuple[str, bool]]
     idle: Callable[[Claim], Sequence[str]]
 
@@ -163,7 +163,7 @@ def decide_order(
     if failed := _failed(about, checked):
         word, reason, settle = NOT_TESTED, failed, "arms in which the checks hold"
     else:
-        judge = _equivalence if about.kind == "equivalence" else statistics.decide
+        judge = _JUDGES.get(about.kind, statistics.decide)
         unit = "points" if about.unit == "fraction" else ""
         scaled = SCALE.get(about.unit, 1.0) * margin
         decision = judge(found, margin=scaled, spread=spread, unit=unit)
@@ -230,6 +230,30 @@ def _equivalence(
     return statistics.Decision(statistics.UNDECIDED, reason, needed)
 
 
+def _plateau(
+    found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
+) -> statistics.Decision:
+    """Of a claim that its first comparison has its sign, and that no other one is below."""
+    from klearlib.evaluate import statistics
+
+    least, (first, *others) = statistics.ONE_SIDED, found
+    less = statistics.holm([each.p_less for each in found])
+    if any(p <= least and not each.equivalent for p, each in zip(less, found, strict=True)):
+        return statistics.Decision(statistics.CONTRADICTED, "a difference has the other sign")
+    if all(each.equivalent for each in found):
+        return statistics.decide(found, margin=margin, unit=unit)
+    if first.p_greater <= least and all(e.equivalent or e.p_greater <= least for e in others):
+        reason = f"the first has its sign, no other one is below by {margin:.3g} {unit}"
+        return statistics.Decision(statistics.SUPPORTED, reason)
+    needed = statistics.replicates_needed(found, margin=margin, spread=spread)
+    reason = "the first sign, or that no other one is below, cannot be told"
+    return statistics.Decision(statistics.UNDECIDED, reason, needed)
+
+
+_JUDGES = {"equivalence": _equivalence, "plateau": _plateau}
+"""Kind of claim -> what decides it, where it is not `statistics.decide`."""
+
+
 def _published(
     about: Claim, name: str, pair: tuple, found: statistics.Comparison, margin: float
 ) -> Comparison:
@@ -262,7 +286,7 @@ def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) ->
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
         return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
-    num, wanted = len(found.replicates), by.num_replicates
+    num, wanted = len(found.replicates), by.num_replicates(about.id)
     part = f"{num} of {wanted} replicates so far" if num < wanted else ""
     rule, is_young = by.rule(about)
     return with_words(replace(verdict, exploratory=is_young, rule=rule), [*found.words, part])
@@ -389,7 +413,7 @@ def _corrected(entries: list[dict]) -> list[dict]:
                 min(holm([each["p_less"] for each in found])),
             )
             for entry in entries
-            if (found := entry["comparisons"])
+            if (found := entry["comparisons"][: 1 if entry["kind"] == "plateau" else None])
             and entry["claim"].startswith(letter)
             and entry["kind"] != "equivalence"
         }

@@ -60,7 +60,6 @@ class UpdateSums:
     moved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0.0))
     moved_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIGNS, 0))
     pushed_down: int = 0
-    half_cosine: float | None = None
     corner_gradients: dict[str, float | None] = field(default_factory=dict)
     # Of the last update; tensors are not compared by ==.
     last: tuple[list[Row], list[MicroBatchStats]] | None = field(default=None, compare=False)
@@ -204,7 +203,6 @@ def step_metrics(
         line[f"train/log_ratio_{sign}"] = _ratio(sums.log_ratio_by_sign[sign], count)
         line[f"train/moved_{sign}"] = _ratio(sums.moved[sign], sums.moved_tokens[sign])
     line["train/pushed_down_share"] = _ratio(sums.pushed_down, sums.moved_tokens["negative"])
-    line["train/half_cosine"] = sums.half_cosine
     for part in GRADIENT_PARTS:
         line[f"train/gradient_{part}"] = sums.corner_gradients.get(part)
     for corner in CORNERS:

@@ -37,9 +37,10 @@ def compare_rewards(
     """Sample ``num_steps`` rollout batches of ``inputs["sft"]/model``, as the run of RL with these
     settings and seed would if it never learnt, and score each by all `rewards`.
 
-    Writes a line of metrics.jsonl for each batch and reward: step, reward, ``half_cosine``
-    (`klearlib.rl.gradient_measures.half_cosine`, None where a half has no gradient),
-    ``groups_trained`` and ``reward_std``. A run that was stopped goes on with the next batch.
+    Writes a line of metrics.jsonl for each batch: step, and for each reward, as in
+    ``half_cosine/soft``, ``half_cosine`` (`klearlib.rl.gradient_measures.half_cosine`, None where a
+    half has no gradient), ``groups_trained`` and ``reward_std``. A run that was stopped goes on
+    with the next batch.
 
     Args:
         rewards: words of `code_reward`. The others are those of `klearlib.rl.train.train_rl`.
@@ -65,6 +66,7 @@ def compare_rewards(
                 chosen, group_size=settings.group_size, settings=sampling
             )
             engine.sleep()
+            line: dict[str, float | None] = {"step": step}
             for reward in rewards:
                 own = replace(settings, code_reward=reward)
                 groups = judge_groups(chosen, responses, **schedule.judging(own, seed=seed))
@@ -75,15 +77,13 @@ def compare_rewards(
                     positives=own.positives,
                 )
                 rows = [row for part in parts for row in part]
-                folder.append_metrics(
-                    {
-                        "step": step,
-                        "reward": reward,
-                        "half_cosine": half_cosine(model, rows, settings=own, plan=plan),
-                        "groups_trained": int(batch.kept_groups.sum()),
-                        "reward_std": pstdev(r for group in groups for r in group.rewards),
-                    }
-                )
+                measured = {
+                    "half_cosine": half_cosine(model, rows, settings=own, plan=plan),
+                    "groups_trained": int(batch.kept_groups.sum()),
+                    "reward_std": pstdev(r for group in groups for r in group.rewards),
+                }
+                line |= {f"{name}/{reward}": value for name, value in measured.items()}
+            folder.append_metrics(line)
             if folder.stop_requested and step < settings.num_steps:
                 folder.save_checkpoint({}, step)
                 raise Stopped(f"stopped after batch {step} of {settings.num_steps}: run it again")

@@ -27,9 +27,9 @@ class RLSettings:
     filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
     have, `num_validation` is that of the validation set; those in `deciding` are answered once a
     problem, at the evaluations of the second half. `steps_before` counts the steps of the RL run
-    that this one goes on from, whose problems it does not draw again. `half_cosine` measures what
-    `klearlib.rl.train.half_cosine` says, on the local engine alone. `code_reward`, `code_scores`,
-    `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
+    that this one goes on from, whose problems it does not draw again. `code_reward`,
+    `code_scores`, `hard_failure`, `max_tests` and the limits of a test are used by code problems
+    alone.
 
     Words and ranges are checked where the values come from, in `klearlib.params`.
     """
@@ -78,7 +78,6 @@ class RLSettings:
     max_grad_norm: float
     checkpoint_every: int
     steps_before: int
-    half_cosine: bool
     policy_lag: int
     warmup_updates: int
     validation_every: int

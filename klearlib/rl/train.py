@@ -20,7 +20,7 @@ from klearlib.rl import schedule
 from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule
-from klearlib.rl.gradient_measures import corner_gradients, half_cosine
+from klearlib.rl.gradient_measures import corner_gradients
 from klearlib.rl.logprobs import read_tokens, trainer_logprobs
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe
@@ -207,9 +207,6 @@ def train_on(
             parts = [
                 corrected(rows, before, cap=cap, mismatch=sums.mismatch) for rows, before in pairs
             ]
-    if settings.half_cosine:
-        rows = [row for part in parts for row in part]
-        sums.half_cosine = half_cosine(model, rows, settings=settings, plan=plan)
     _set_rate(optimizer, settings, step)
     how = {"rule": rule, "settings": settings, "plan": plan}
     on_policy = settings.logp_old == "sampler" and not settings.policy_lag

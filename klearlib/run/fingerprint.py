@@ -32,8 +32,9 @@ _LIBRARY = Path(__file__).resolve().parents[1]
 _SCANNED_FILE = _LIBRARY / "__pycache__" / f"fingerprints.{sys.implementation.cache_tag}.json"
 
 
-MOVES_NO_NUMBER = ("klearlib.errors", "klearlib.run", "klearlib.rl.alarms")
-"""Messages, files, processes and progress: how a stage is run, and not what it computes."""
+MOVES_NO_NUMBER = ("klearlib.errors", "klearlib.experiments", "klearlib.run", "klearlib.rl.alarms")
+"""Messages, files, processes and progress, and what is made of results: how a stage is run, and not
+what it computes."""
 MOVES_NUMBERS = ("klearlib.run.seeding",)
 """The exception among them."""
 

@@ -8,7 +8,6 @@ it is interrupted or something fails, and die with this process when it is kille
 from __future__ import annotations
 
 import contextlib
-import functools
 import select
 import signal
 import time
@@ -18,9 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from klearlib.errors import KlearError
-from klearlib.run import stage as stage_module
 from klearlib.run.entry import DONE, LOG, verify_entry
-from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.job import Job, stop, stop_grace_s
 from klearlib.run.preload import (
     CUDA,
@@ -30,7 +27,7 @@ from klearlib.run.preload import (
 )
 from klearlib.run.progress import Progress, ProgressRow
 from klearlib.run.provenance import gpus, num_cores
-from klearlib.run.stage import Stage
+from klearlib.run.stage import Stage, code_read_once
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.scale.ray_cluster import RAY, check_workers
@@ -266,17 +263,6 @@ class _Run:
                 job.state = "skipped"
                 failure.skipped.append(job.item)
                 gone.add(id(job.item))
-
-
-@contextlib.contextmanager
-def code_read_once() -> Iterator[None]:
-    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
-    what it was for the first holds for the others too."""
-    stage_module.code_fingerprint = functools.cache(code_fingerprint)
-    try:
-        yield
-    finally:  # not to what it was at the start: that may be the memo of another thread
-        stage_module.code_fingerprint = code_fingerprint
 
 
 @contextlib.contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from klearlib.run import fingerprint
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
@@ -86,6 +89,17 @@ class Stage:
     def folder(self, runs_dir: Path | str) -> Path:
         """Where the stage's files are: ``runs_dir / name / key``."""
         return Path(runs_dir) / self.name / self.key
+
+
+@contextlib.contextmanager
+def code_read_once() -> Iterator[None]:
+    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
+    what it was for the first holds for the others too."""
+    globals()["code_fingerprint"] = functools.cache(fingerprint.code_fingerprint)
+    try:
+        yield
+    finally:  # not to what it was at the start: that may be the memo of another thread
+        globals()["code_fingerprint"] = fingerprint.code_fingerprint
 
 
 def wanted(stages: Iterable[Stage], runs_dir: Path | str) -> list[Stage]:

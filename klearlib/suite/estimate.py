@@ -230,11 +230,9 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     validations = 1 + first
     if every := settings["validation_every"]:
         validations += 2 + steps // every
-    again = settings["half_cosine"] and not setup.by_verl  # gradients of halves, no update
-    passes = steps * (1 + again) * rollouts
     cost = training(
         setup,
-        tokens=passes * (setup.prompt + budget * RESPONSE_SHARE),
+        tokens=steps * rollouts * (setup.prompt + budget * RESPONSE_SHARE),
         longest=setup.prompt + budget,
         updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
         forward_again=settings["logp_old"] != "sampler",
@@ -246,6 +244,18 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)
     state = state_bytes(setup.shape.num_parameters, precision="fp32")
     return cost + Cost(memory=sampling_memory(setup, rows=rollouts, budget=budget, state=state))
+
+
+def _reward_noise(stage: Stage, setup: Setup) -> Cost:
+    settings, rewards = stage.params["settings"], len(stage.params["rewards"])
+    rollouts = settings["num_problems"] * settings["group_size"]
+    budget = settings["max_new_tokens"]
+    tokens = rollouts * (setup.prompt + budget * RESPONSE_SHARE)
+    longest = setup.prompt + budget
+    calls = settings["num_steps"]
+    made = calls * rewards  # gradients, followed by no update
+    cost = training(setup, tokens=made * tokens, longest=longest, updates=made)
+    return cost + sampling(setup, calls=calls, rows=rollouts, budget=budget)
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:
@@ -278,6 +288,7 @@ RULES: dict[str, tuple[Callable[[Stage, Setup], Cost], str]] = {
     "klearlib.sft.train:train_sft": (_supervised, "base"),
     "klearlib.rl.train:train_rl": (_rl, "sft"),
     "klearlib.scale.stage:train_rl": (_rl, "sft"),
+    "klearlib.rl.reward_noise:compare_rewards": (_reward_noise, "sft"),
     "klearlib.evaluate.harness:evaluate_benchmarks": (_evaluate, "model"),
     "klearlib.curation.responses:respond": (_respond, "model"),
 }

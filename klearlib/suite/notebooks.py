@@ -22,9 +22,9 @@ from klearlib.params import root
 from klearlib.params.place import Place, read_place
 from klearlib.params.statistics import REPLICATES
 from klearlib.run.files import one_line_failures
-from klearlib.run.pool import Failure, code_read_once, run_stages, stop_grace_s
+from klearlib.run.pool import Failure, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, with_inputs
+from klearlib.run.stage import Stage, code_read_once, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember

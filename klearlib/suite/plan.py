@@ -18,8 +18,7 @@ from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
 from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
-from klearlib.run.pool import code_read_once
-from klearlib.run.stage import Stage, is_done, wanted, with_inputs
+from klearlib.run.stage import Stage, code_read_once, is_done, wanted, with_inputs
 from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached

@@ -116,7 +116,6 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
         "benchmarks": {"math_a": 30},
         "deciding": {"math_decide": 6},
         "steps_before": 0,
-        "half_cosine": False,
         "num_validation": 6,
         "validation_responses": 1,
         "code_reward": "soft",

@@ -86,6 +86,19 @@ def finish_all(e: Experiment, ends: dict[str, float], metrics=None) -> None:
         finish(stage, **how, metrics=mine)
 
 
+def finish_same_rollouts(e: Experiment, soft: dict[int, float] | None = None) -> None:
+    """The rollouts of notebook 07 that both rewards score: four batches, in the third of which the
+    hard reward has no gradient. soft: seed -> the cosine of the soft one."""
+    for (_, seed), stage in e.same_rollouts.items():
+        folder = RunFolder(stage.folder(runs_dir()))
+        folder.load_checkpoint()
+        for step in range(1, 5):
+            hard = None if step == 3 else 0.3 + 0.05 * (-1) ** step
+            both = {"half_cosine/soft": (soft or {}).get(seed, 0.4), "half_cosine/hard": hard}
+            folder.append_metrics({"step": step} | both)
+        folder.finish()
+
+
 def again(e: Experiment) -> Experiment:
     """The same experiment, that looks anew."""
     return type(e)(e.params)

@@ -34,11 +34,11 @@ def finished(ends: dict[float, float], metrics=None, **changes) -> AlphaSweep:
         (FLAT | {0.1: 0.75}, "supported"),
         (FLAT | {0.2: 0.75}, "contradicted"),
         (FLAT, "no difference"),
-        # Better than two of three is not best.
-        (FLAT | {0.1: 0.75, 0.05: 0.75}, "mixed"),
+        # As good as another one, on the plateau.
+        (FLAT | {0.1: 0.75, 0.05: 0.75}, "supported"),
     ],
 )
-def test_the_verdict_needs_0_1_above_every_other_alpha(project, ends, word):
+def test_the_verdict_needs_0_1_above_0_and_no_alpha_above_it(project, ends, word):
     verdict = verdicts(finished(ends))["C8"]
     assert verdict["verdict"] == word
     assert "math_decide, which stands for AIME 2024 and AIME 2025" in verdict["reason"]

@@ -7,39 +7,24 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from fake_runs import HOW, again, finish, published, verdicts
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.beyond_arms import (
-    CORNERS,
-    NEIGHBOURS,
-    RULES,
-    STEPS,
-    BeyondParams,
-    at,
-    neighbours,
-)
+from klearlib.experiments.beyond_arms import RULES, STEPS, BeyondParams, at
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.clipping_arms import ClippingParams
-from klearlib.experiments.demos import neighbours as demo
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 from klearlib.experiments.nb11_beyond import Beyond
-from klearlib.experiments.rules import require_usable, rule_spec
 from klearlib.paper import claim
-from klearlib.params import RLOptions
-from klearlib.rl.advantages import group_advantages
-from klearlib.rl.coefficients import coefficient
-from klearlib.rl.rule_specs import rule_from
 
 RATES = [1e-4, 3e-4]
 PARAMS = BeyondParams(
     seeds=[0, 1, 2],
-    learning_rates=RATES,
+    learning_rate=min(RATES),
     frontier_rates=RATES,
     updates=[1, 4],
-    explorations=["E1", "E2", "E4", "E5"],
+    explorations=["E2", "E4"],
     **HOW,
 )
 SHARES = {f"train/token_share_{corner}": 0.1 for corner in ("low_negative", "high_positive")}
@@ -63,110 +48,23 @@ def finished(*explorations: str, ends: dict[str, float], metrics=None, **changes
     return again(e)
 
 
-def test_corners_and_gppo_are_the_runs_of_the_other_notebooks(project):
-    e, how = beyond("E1", "E2", "E4", "E5"), {"learning_rates": RATES, "joint": None}
+def test_arms_are_the_runs_of_the_other_notebooks(project):
+    e, how = beyond("E2", "E4"), {"learning_rates": RATES, "code": False}
     grid = Clipping(ClippingParams(seeds=[0, 1, 2], **how, **HOW)).grid
     sweep = AlphaSweep(AlphaSweepParams(seeds=[0], learning_rate=min(RATES), **HOW)).arms
     for rate in RATES:
-        keys = {rule: grid[rule, rate, 0].key for rule in RULES}
-        assert e.arms[f"{at('E1', rate)}: beta_00", 0].key == keys["clip_higher"]
-        assert e.arms[f"{at('E1', rate)}: beta_11", 0].key == keys["gppo"]
-        assert e.arms[f"{at('E5', rate)}: gppo", 0].key == keys["gppo"]
-        assert [e.arms[f"{at('E2', rate, 4)}: {r}", 0].key for r in RULES] == [*keys.values()]
+        keys = [grid[rule, rate, 0].key for rule in RULES]
+        assert [e.arms[f"{at('E2', rate, 4)}: {r}", 0].key for r in RULES] == keys
     assert e.arms["E4: paper", 0].key == sweep["alpha_0.1", 0].key
     released = {stage.key for (series, _), stage in e.arms.items() if series[:2] == "E4"}
     assert len(released) == 3 * (2 + len(STEPS))
 
 
-def f_of(rule, ratio, advantage):
-    spec = rule_spec(rule, eps_low=0.2, eps_high=0.28, options=RLOptions())
-    return coefficient(ratio, advantage, rule_from(spec))
-
-
-def test_the_corners_are_gppos_betas():
-    ratio = torch.tensor([0.3, 0.9, 1.1, 3.0], dtype=torch.float64).repeat(2)
-    advantage = torch.tensor([-1.0, 2.0], dtype=torch.float64).repeat_interleave(4)
-    for arm, rule in CORNERS.items():
-        betas = dict(zip(("beta_low", "beta_high"), map(float, arm[-2:]), strict=True))
-        found = f_of(rule, ratio, advantage)
-        assert torch.equal(found, f_of({"name": "gppo", **betas}, ratio, advantage))
-        low, high = 0.8 * betas["beta_low"], 1.28 * betas["beta_high"]
-        expected = [low, 0.9, 1.1, 3.0, 0.3, 0.9, 1.1, high]
-        assert found.tolist() == pytest.approx(expected, abs=0, rel=1e-12)
-
-
-def test_each_neighbour_has_the_gradient_of_its_printed_objective(monkeypatch):
-    rows = {row["rule"]: row for row in demo.neighbour_gradients(eps_low=0.2, eps_high=0.28)}
-    assert list(rows) == list(demo.WEIGHTS)
-    assert max(row["largest_error"] for row in rows.values()) < 1e-9
-    assert {"clip_higher", *rows} == {*NEIGHBOURS}
-    # Each is another objective: one rule's weights do not pass for another's.
-    printed = demo.printed_objective
-    monkeypatch.setattr(demo, "printed_objective", lambda _, *a, **k: printed("unclipped", *a, **k))
-    wrong = demo.neighbour_gradients(eps_low=0.2, eps_high=0.28)
-    assert all(row["largest_error"] > 1e-3 for row in wrong if row["rule"] != "unclipped")
-
-
-def test_masks_and_cuts_of_the_neighbours_by_hand():
-    ratio = torch.tensor([0.2, 0.5, 1.0, 1.2, 1.3, 5.0])
-    plus, minus = (
-        f_of({"name": "aspo", "eps_high": 0.28}, ratio, torch.full((6,), sign))
-        for sign in (1.0, -1.0)
-    )
-    # 1 / r, at most 3, cut above the range; r, at most 3, cut below it.
-    assert plus.tolist() == pytest.approx([3, 2, 1, 1 / 1.2, 0, 0])
-    assert minus.tolist() == pytest.approx([0, 0, 1, 1.2, 1.3, 3])
-    # .09, .01 and .25 push outwards: their mean .117 is above .04, that of the first two .05 too.
-    log_ratio = torch.tensor([[0.3, 0.1, -0.5, 0.9, -0.7]], dtype=torch.float64)
-    advantage = torch.tensor([[1.0, 1.0, -1.0, -1.0, 1.0]], dtype=torch.float64)
-    kept = demo.second_moment_mask(log_ratio, advantage, torch.ones(1, 5, dtype=torch.bool))
-    assert kept.tolist() == [[0, 1, 0, 1, 1]]
-
-
-def test_the_arms_of_dr_grpo_and_tis_have_the_options_that_they_need():
-    rule, changed = neighbours()["dr_grpo"]
-    options, rewards = RLOptions(**changed), torch.tensor([[1.0, -1.0, -1.5, 1.0]]).double()
-    advantage = group_advantages(rewards, std=options.group_std, epsilon=options.group_epsilon)[0]
-    weight = f_of(rule, torch.full((4,), 1.1).double(), advantage) * advantage
-    assert weight.tolist() == pytest.approx((1.1 * (rewards - rewards.mean())[0]).tolist())
-    assert neighbours()["tis"] == (
-        "clip_higher",
-        {"logp_old": "trainer", "sampler_correction": demo.TIS_CAP},
-    )
-
-
-def test_rules_that_are_functions_pass_the_check_of_own_rules():
-    for rule, changed in neighbours().values():
-        require_usable(rule, eps_low=0.2, eps_high=0.28, options=RLOptions(**changed))
-
-
-@pytest.mark.parametrize(
-    ("better", "word"),
-    [
-        (("beta_00", "beta_01"), "supported"),
-        (("beta_10", "beta_11"), "contradicted"),
-        ((), "no difference"),
-    ],
-)
-def test_e1_is_decided_at_the_largest_rate_by_the_low_corner(project, better, word):
-    e = finished("E1", ends=dict.fromkeys(better, 0.75))
-    found = verdicts(e)
-    assert found["E1"]["verdict"] == word
-    assert "At learning rate 0.0003" in found["E1"]["reason"]
-    effects = e.table("effects").set_index(["where", "difference"])["value"]
-    sign = {"supported": 1, "contradicted": -1, "no difference": 0}[word]
-    low = effects["learning rate 0.0003", "without the low corner - with it"]
-    assert low == pytest.approx(0.25 * sign, abs=0.02)
-    assert abs(effects["learning rate 0.0003", "without the high corner - with it"]) < 0.02
-    for other in ("E2", "E3", "E4", "E5"):
+def test_what_is_not_asked_for_says_so(project):
+    found = verdicts(beyond("E2"))
+    for other in ("E3", "E4"):
         assert found[other]["verdict"] == "not run"
         assert found[other]["reason"].endswith("not asked for (explorations): profile full")
-
-
-def test_e1_is_not_tested_where_the_corner_is_empty(project):
-    empty = SHARES | {"train/token_share_low_negative": 0.0}
-    e = finished("E1", ends={}, metrics=lambda series, seed: lambda step: empty)
-    assert verdicts(e)["E1"]["verdict"] == "not tested"
 
 
 def test_e2_finds_the_frontier_and_needs_equal_rules_on_policy(project):
@@ -219,19 +117,14 @@ def test_what_wrong_responses_cost_is_held_against_none(project):
     assert effects["cost of habits - of random errors"] == pytest.approx(0.1875, abs=0.02)
 
 
-def test_e4_and_e5_are_decided_all_together(project):
-    e = finished("E4", "E5", ends={"released": 0.25, "unclipped": 0.25, "D6": 0.25})
-    found = verdicts(e)
-    assert found["E4"]["verdict"] == "supported"
-    assert found["E5"]["verdict"] == "no difference"  # unclipped is drawn and decides nothing
-    effects = e.table("effects").set_index(["where", "difference"])
-    assert effects.loc[("learning rate 0.0001", "paper - D6"), "value"] == pytest.approx(
-        0.25, abs=0.02
-    )
-    assert abs(effects.loc[("learning rate 0.0001", "paper - D1"), "value"]) < 0.02
-    assert effects.loc[("learning rate 0.0001", "unclipped - GPPO"), "value"] < -0.1
-    assert len(effects) == len(STEPS) + 1 + 2 * len(NEIGHBOURS)
-    assert e.table("factors")["arm"].tolist() == ["TIS", "GSPO", "M2PO"] * 2
+def test_e4_is_decided_by_all_steps_together(project):
+    e = finished("E4", ends={"released": 0.25, "D6": 0.25})
+    assert verdicts(e)["E4"]["verdict"] == "supported"
+    effects = e.table("effects").set_index(["where", "difference"])["value"]
+    where = "learning rate 0.0001"
+    assert effects[where, "paper - D6"] == pytest.approx(0.25, abs=0.02)
+    assert abs(effects[where, "paper - D1"]) < 0.02
+    assert len(effects) == len(STEPS) + 1
 
 
 def test_e3_has_a_teacher_for_each_kind_of_error(project):
@@ -258,18 +151,18 @@ def test_e3_has_a_teacher_for_each_kind_of_error(project):
 
 
 def test_the_section_has_every_figure_with_its_verdict(project):
-    one = {"learning_rates": [1e-4], "frontier_rates": [1e-4], "seeds": [0, 1]}
-    e = finished("E1", "E2", "E3", "E4", "E5", ends={"beta_00": 0.75, "released": 0.25}, **one)
+    one = {"frontier_rates": [1e-4], "seeds": [0, 1]}
+    e = finished("E2", "E3", "E4", ends={"released": 0.25}, **one)
     written = json.loads(published(e)["section.json"])
     captions = {each["name"]: each["caption"] for each in written["figures"]}
     words = {each["claim"]: each["verdict"] for each in written["verdicts"]}
-    assert list(captions) == ["e1", "e2", "e3", "e4", "e5"]
+    assert list(captions) == ["e2", "e3", "e4"]
     for name, caption in captions.items():
         assert f"{name.upper()} is {words[name.upper()]}: " in caption
     names = {each["name"] for each in written["tables"]}
-    tables = {"neighbours", "effects", "frontier", "replicates", "factors"}
+    tables = {"effects", "frontier", "replicates"}
     assert names == tables | {"looked_at"}
-    empty = beyond("E1", "E2", "E4", "E5", seeds=[7])
+    empty = beyond("E2", "E4", seeds=[7])
     for name in captions:
         texts = [text.get_text() for axis in empty.figure(name).axes for text in axis.texts]
         assert texts == ["not run yet"]

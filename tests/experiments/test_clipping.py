@@ -10,16 +10,15 @@ import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
 from metric_names import METRICS
 
-from klearlib.errors import ParameterError
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.demos import clipping as demo
 from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.experiments.nb10_headline import Headline
+from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.rules import read_rules
 
-PARAMS = ClippingParams(seeds=[0, 1, 2], joint=None, **HOW)
+PARAMS = ClippingParams(seeds=[0, 1, 2], code=False, **HOW)
 RATES = [1e-3, 1e-4, 3e-4]
-GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES, joint=None)
+GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES, code=False)
 TUNING = [100, 101, 102, 103]
 RULES = PARAMS.rules
 ENDS = dict.fromkeys(RULES, 0.5)
@@ -198,7 +197,7 @@ def test_validation_chooses_and_no_benchmark_does(project):
     benchmarks = {rule: {rate: 8 if rate == worst[rule] else 2 for rate in RATES} for rule in best}
     finish_grid(validation, benchmarks, decisive=benchmarks)
     e = Clipping(GRID)
-    assert e.chosen == best
+    assert e.chosen == {rule: dict.fromkeys((0, 1), rate) for rule, rate in best.items()}
     assert list(e.arms) == [(rule, seed) for seed in (0, 1) for rule in GRID.rules]
     for (rule, seed), stage in e.arms.items():
         assert stage is e.grid[rule, best[rule], seed]
@@ -226,14 +225,14 @@ def test_validation_chooses_and_no_benchmark_does(project):
 def test_of_equal_rates_the_smallest_is_kept_however_the_seeds_differ(project):
     finish_grid(turned=lambda cell: 0)
     e = Clipping(GRID)
-    assert set(e.chosen.values()) == {1e-4}
+    assert {rate for mine in e.chosen.values() for rate in mine.values()} == {1e-4}
     # The same right responses at both rates, one seed up and one down: still equal.
     for (rule, rate, seed), stage in e.grid.items():
         if rule == "gppo" and rate in (1e-3, 3e-4) and seed in TUNING[:2]:
             up = (seed == TUNING[0]) == (rate == 1e-3)
             shutil.rmtree(e.folder(stage))
             finish(stage, end=5 / 8 if up else 7 / 8, turned=0)
-    assert again(e).chosen["gppo"] == 3e-4
+    assert again(e).chosen["gppo"] == dict.fromkeys((0, 1), 3e-4)
 
 
 def test_an_unfinished_grid_decides_nothing_and_says_why(project):
@@ -277,7 +276,7 @@ def test_a_grid_of_which_nothing_is_done_publishes(project):
 
 def test_one_rate_needs_no_grid(project):
     e = clipping(GRID, learning_rates=[3e-4])
-    assert e.chosen == dict.fromkeys(RULES, 3e-4)
+    assert e.chosen == dict.fromkeys(RULES, dict.fromkeys((0, 1), 3e-4))
     finish(e.arms["gppo", 0], end=0.5)
     made, e = section(e), again(e)
     assert e.runs.runs.keys() == {("gppo", 0)}
@@ -321,32 +320,46 @@ def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypat
     assert verdicts(clipping())["C14"]["verdict"] == "not reproduced"
 
 
-def test_c2_is_code_after_mathematics_from_the_model_of_both_domains(project):
-    e = clipping(joint={}, seeds=[0, 1])
-    maths = Headline(Headline.params_of("smoke")).arms["maths_rl", 0]
-    for stage in e.joint_arms.values():
-        for name in ("sft", "pool", "world"):
-            assert stage.inputs[name].key == maths.inputs[name].key
-        assert stage.params["settings"]["benchmarks"] == {"math_a": 30, "code_a": 30}
-        assert stage.params["settings"]["deciding"] == {"code_decide": 12}
-    assert e.stages() == [*e.grid.values(), *e.joint_arms.values()]
+def test_c2_is_rl_on_code_whose_gppo_is_the_soft_arm_of_notebook_07(project):
+    e = clipping(code=True, seeds=[0, 1])
+    soft = SoftReward(e.soft)
+    assert {seed for _, seed in e.code_arms} == {seed for _, seed in soft.arms}
+    assert e.code_arms["gppo", 0].key == soft.arms["soft", 0].key
+    for stage in e.code_arms.values():
+        assert stage.params["settings"] == soft.arms["soft", 0].params["settings"]
+    assert e.stages() == [*e.grid.values(), *e.code_arms.values()]
     finish_all(e, ENDS)  # what the runs of C1 say decides nothing here
     assert "no replicate" in again(e).evidence()["C2"]
-    for (rule, seed), stage in e.joint_arms.items():
+    for (rule, seed), stage in e.code_arms.items():
         end = {"gppo": 0.75, "clip_higher": 0.5, "cispo": 0.25}[rule]
         finish(stage, end=end, turned=seed)
     found = again(e).evidence()["C2"]
     for name, gap in (("GPPO - Clip-Higher", 0.25), ("GPPO - CISPO", 0.5)):
         a, b = found.values[name]
-        assert a - b == pytest.approx(2 * [gap])
+        assert a - b == pytest.approx([gap] * len(found.replicates))
     assert "code_decide" in found.words[0] and set(found.checked.values()) == {1.0}
     rows = again(e).table("code_scores").set_index(["benchmark", "rule"])
-    assert {benchmark for benchmark, _ in rows.index} == {"maths A", "code A", "validation"}
+    assert {benchmark for benchmark, _ in rows.index} == {"code A", "code B", "validation"}
     assert rows.loc[("code A", "GPPO"), "paper_last"] > 0.5
-    assert np.isnan(rows.loc[("maths A", "GPPO"), "paper_last"])
+    assert np.isnan(rows.loc[("code B", "GPPO"), "paper_last"])
 
 
-def test_without_joint_runs_c2_says_what_it_needs(project):
-    assert "all values of `joint`" in clipping().evidence()["C2"]
-    with pytest.raises(ParameterError, match="joint lacks num_problems, group_size"):
-        clipping(joint={"num_steps": 3})
+def test_without_runs_on_code_c2_says_what_it_needs(project):
+    assert "set code: true" in clipping().evidence()["C2"]
+
+
+def test_without_tuning_seeds_each_seed_has_the_rate_that_the_others_choose(project, monkeypatch):
+    e = Clipping(GRID)
+    statistics = dataclasses.replace(e.statistics, tuning=[])
+    monkeypatch.setattr(Clipping, "statistics", statistics)
+    e = Clipping(dataclasses.replace(GRID, seeds=[0, 1, 2]))
+    assert {seed for _, _, seed in e.grid} == {0, 1, 2}
+    best = {0: 1e-4, 1: 1e-3, 2: 1e-3}
+    for (rule, rate, seed), stage in e.grid.items():
+        finish(stage, end=0.75 if rate == best[seed] or rule == "gppo" else 0.25)
+    e = again(e)
+    assert e.chosen["cispo"] == {0: 1e-3, 1: 1e-4, 2: 1e-4}  # of equals the smallest
+    assert e.chosen["gppo"] == dict.fromkeys(range(3), min(RATES))
+    assert e.arms["cispo", 0].key == e.grid["cispo", 1e-3, 0].key
+    assert "the other replicates chose" in e.words_on_rates
+    assert "CISPO 0.0001 (2) or 0.001 (1)" in e.words_on_rates

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fake_runs import HOW, NUM_STEPS, again, finish_all, verdicts
+from fake_runs import HOW, NUM_STEPS, again, finish_all, finish_same_rollouts, verdicts
 
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.experiments.demos import judging as judging_demo
@@ -75,24 +75,21 @@ def test_the_variance_is_read_on_the_scale_that_both_arms_share(soft):
     assert table.loc["paper: soft reward", "batch_means_std"] == pytest.approx(0.063, abs=5e-4)
 
 
-def test_the_variance_of_the_gradient_is_read_from_the_cosine_of_half_batches(soft):
-    def cosines(series: str, seed: int, step: int) -> dict:
-        level = 0.4 + NOISE[seed, 0] / 100 if series == "soft" else 0.3
-        return {"train/half_cosine": None if step == 3 else level + 0.05 * (-1) ** step}
-
-    finish_all(soft, {"soft": 0.5, "hard": 0.5}, cosines)
+def test_the_variance_of_the_gradient_is_read_from_rollouts_that_both_rewards_score(soft):
+    assert len({stage.key for stage in soft.same_rollouts.values()}) == 3  # one run for both
+    finish_same_rollouts(soft, {seed: 0.4 + NOISE[seed, 0] / 100 for seed in range(3)})
     found = verdicts(soft)["C22"]
     assert found["verdict"] == "supported" and found["comparisons"][0]["margin"] == 0.02
-    # 19 of 20 steps count, 10 of them on the upper side.
-    table = soft.table("replicates").set_index(["claim", "replicate"]).loc["C22"]
-    assert table["a"].tolist() == pytest.approx(0.4 + NOISE[:3, 0] / 100 + 0.05 / 19)
-    assert table["b"].tolist() == pytest.approx([0.3 + 0.05 / 19] * 3)
+    table = again(soft).table("replicates").set_index(["claim", "replicate"]).loc["C22"]
+    assert table["a"].tolist() == pytest.approx(0.4 + NOISE[:3, 0] / 100)
+    assert table["b"].tolist() == pytest.approx([0.3 + 0.05 / 3] * 3)  # batches 1, 2 and 4
 
 
-def test_without_half_batches_nothing_is_said_of_the_gradient(soft):
-    finish_all(soft, {"soft": 0.5, "hard": 0.5}, lambda *_: {"train/half_cosine": None})
-    found = verdicts(soft)["C22"]
-    assert found["verdict"] == "not run" and "half_cosine" in found["reason"]
+def test_without_such_rollouts_nothing_is_said_of_the_gradient(soft):
+    none = SoftReward(dataclasses.replace(soft.params, reward_batches=0))
+    assert not none.same_rollouts
+    found = verdicts(none)["C22"]
+    assert found["verdict"] == "not run" and "reward_batches" in found["reason"]
 
 
 def test_a_filter_that_removes_nothing_tests_nothing(judged, monkeypatch):

@@ -31,6 +31,7 @@ NOTEBOOKS = [
     "10_headline",
     "11_beyond",
 ]
+RULES = "12_rules"  # whose rules verl has not
 
 
 def stages(notebook: str, profile: str, **changes) -> list[Stage]:
@@ -45,16 +46,17 @@ def runs(found: list[Stage]) -> list[Stage]:
 def test_the_notebooks_with_rl_have_an_engine_and_no_others():
     fields = {each.name: dataclasses.fields(each.Params) for each in experiments()}
     have = [name for name, each in fields.items() if "engine" in {field.name for field in each}]
-    assert have == NOTEBOOKS
+    assert have == [*NOTEBOOKS, RULES]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_an_arm_of_verl_is_the_local_arm_but_for_how_it_computes(notebook):
-    local, verl = (stages(notebook, "mini", engine=engine) for engine in ("local", "verl"))
+    profile = "smoke" if notebook == "11_beyond" else "mini"
+    local, verl = (stages(notebook, profile, engine=engine) for engine in ("local", "verl"))
     starts = {id(ours.inputs[name]) for ours in runs(local) for name in STARTS & ours.inputs.keys()}
     local = [stage for stage in local if id(stage) not in starts]
     assert len(local) == len(verl) and len(runs(local)) == len(runs(verl)) > 0
-    cluster = dataclasses.asdict(load("mini", "verl"))
+    cluster = dataclasses.asdict(load(profile, "verl"))
     for ours, theirs in zip(local, verl, strict=True):
         inputs = set(ours.inputs) - (STARTS if ours.name == "rl" else set())
         assert (ours.name, ours.title, inputs) == (theirs.name, theirs.title, set(theirs.inputs))
@@ -75,7 +77,7 @@ def test_paper_and_node8_are_trained_by_verl_and_all_other_profiles_here():
     for profile in params.profiles():
         for notebook in sorted({*NOTEBOOKS} & {*notebooks_of(profile)}):
             targets = {stage.target for stage in runs(stages(notebook, profile))}
-            assert targets == {VERL if profile in ("node8", "paper") else LOCAL}
+            assert targets <= {VERL if profile in ("node8", "paper") else LOCAL}
 
 
 def test_the_soft_reward_runs_of_09_are_those_of_its_own_engine():

@@ -13,7 +13,7 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.suite.status import describe_status
 
-PARAMS = ClippingParams(seeds=[0, 1], joint=None, **HOW)
+PARAMS = ClippingParams(seeds=[0, 1], code=False, **HOW)
 ENDS = dict.fromkeys(PARAMS.rules, 0.5)
 
 
@@ -95,11 +95,11 @@ def test_what_decides_is_not_looked_at_with_the_others(project):
     assert names == {"math_a", "math_b", "code_a", "code_b"}
 
 
-def test_the_runs_on_both_domains_stand_in_it_too(project):
-    e = Clipping(replace(PARAMS, joint={}, seeds=[0]))
+def test_the_runs_on_code_stand_in_it_too(project):
+    e = Clipping(replace(PARAMS, code=True, seeds=[0]))
     finish(e.arms["gppo", 0], end=0.5)
-    finish(e.joint_arms["gppo", 0], end=0.5)
-    assert list(again(e).table("looked_at")["arm"].unique()) == ["GPPO", "GPPO, both domains"]
+    finish(e.code_arms["gppo", 0], end=0.5)
+    assert list(again(e).table("looked_at")["arm"].unique()) == ["GPPO", "GPPO, code"]
 
 
 def test_nothing_done_is_no_table(project):

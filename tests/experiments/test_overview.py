@@ -41,7 +41,7 @@ def test_a_plan_of_all_notebooks_needs_no_drawing():
 
 
 def test_every_formula_can_be_drawn():
-    for notebook in set(catalogue.names()) - {NAME, "11_beyond"}:
+    for notebook in set(catalogue.names()) - {NAME, "11_beyond", "12_rules"}:
         found = equations_of(notebook)
         assert found and all("<path" in formula_svg(each.latex) and each.says for each in found)
 

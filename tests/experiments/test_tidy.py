@@ -25,10 +25,10 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.tidy import Published, _origin
 from klearlib.params import root
 from klearlib.params.statistics import REPLICATES, replicates_asked
-from klearlib.run.pool import code_read_once
+from klearlib.run.stage import code_read_once
 
 RATES, TUNING = [1e-4, 3e-4], [100, 101, 102, 103]
-PARAMS = ClippingParams(seeds=[0, 1, 2], joint=None, rules=["clip_higher", "gppo"], **HOW)
+PARAMS = ClippingParams(seeds=[0, 1, 2], code=False, rules=["clip_higher", "gppo"], **HOW)
 GRID = replace(PARAMS, seeds=[0, 1], learning_rates=RATES)
 ENDS = {"clip_higher": 0.5, "gppo": 0.625, "cispo": 0.375}
 

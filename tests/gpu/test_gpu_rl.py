@@ -34,7 +34,6 @@ SETTINGS = OPTIONS | {
     "num_validation": 6,
     "code_reward": "soft",
     "steps_before": 0,
-    "half_cosine": False,
 }
 
 

@@ -83,7 +83,6 @@ OF_OUR_TRAINER = {
     "sampler_correction",
     "checkpoint_every",
     "steps_before",
-    "half_cosine",
 }
 # Refused where verl trains, see `klearlib.scale.cluster.require_own_parts`.
 OF_OUR_LOOP = {"policy_lag", "warmup_updates", "validation_every", "corner_gradients"}

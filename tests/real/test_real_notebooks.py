@@ -35,7 +35,7 @@ LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 FILTER = {"teacher_responses": 1, "threshold": 0.0, "keep_equal": True}
 SIZES = {"num_problems": 2, "group_size": 2, "mini_batch_problems": 1}
 CLIPPING = ClippingParams(
-    profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, joint=None, **SIZES
+    profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, code=False, **SIZES
 )
 SMALL_RL = {"num_steps": 1, **SIZES}
 SMALL_RL |= {"learning_rate": 1.0e-4}
@@ -69,7 +69,7 @@ def test_notebook_05_from_raw_files_to_its_section(project):
     assert section["status"] == "complete"
     verdicts = {each["claim"]: each for each in section["verdicts"]}
     assert verdicts["C2"]["verdict"] == "not run"
-    assert "scored on code" in verdicts["C2"]["reason"]
+    assert "trained on code" in verdicts["C2"]["reason"]
     assert set(e.table("scores")["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
 
 

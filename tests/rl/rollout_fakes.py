@@ -30,7 +30,6 @@ SETTINGS |= {
     "code_reward": "soft",
     "checkpoint_every": 100,
     "steps_before": 0,
-    "half_cosine": False,
 }
 
 

@@ -1,18 +1,15 @@
 """The cosine of the gradients of two halves: by autograd of the printed objective, and without a
-trace in the run."""
+trace in the weights."""
 
 import dataclasses
 
 import pytest
 import torch
 from rollout_fakes import settings
-from test_train_resume import assert_same_bytes
-from tiny_runs import lines, run, weights
 from update_oracle import NUM_PROMPT, PASSES, SETTINGS, exact_logprobs, make_rows, oracle
 
-from klearlib.errors import Stopped
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.rl.train import half_cosine
+from klearlib.rl.gradient_measures import half_cosine
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +56,3 @@ def test_equal_halves_agree_and_no_second_half_or_gradient_is_no_number(policy, 
     still = [dataclasses.replace(row, advantage=0.0) for row in twin]
     assert measured(policy, one + still) is None
     assert measured(policy, one) is None and measured(policy, []) is None
-
-
-def test_a_run_ends_with_the_same_bits_and_so_does_a_resumed_one(inputs, tmp_path):
-    how = {"num_steps": 2, "alpha": 0.1}
-    without, found = (
-        run(tmp_path / str(on), inputs, half_cosine=on, **how) for on in (False, True)
-    )
-    assert torch.equal(weights(tmp_path / "True"), weights(tmp_path / "False"))
-    cosines = [line.pop("train/half_cosine") for line in found]
-    assert [line.pop("train/half_cosine") for line in without] == [None, None]
-    assert found == without and all(-1 < cosine < 1 for cosine in cosines)
-    with pytest.raises(Stopped):
-        run(tmp_path / "resumed", inputs, half_cosine=True, stop_at=1, **how)
-    run(tmp_path / "resumed", inputs, half_cosine=True, **how)
-    assert_same_bytes(tmp_path / "resumed", tmp_path / "True")
-    assert [line["train/half_cosine"] for line in lines(tmp_path / "resumed")] == cosines

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.errors import DamagedEntry
-from klearlib.run import entry, pool, provenance
+from klearlib.run import entry, fingerprint, provenance
 from klearlib.run import stage as stage_module
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage, is_done, state
@@ -137,9 +137,9 @@ def test_stages_are_looked_up_without_reading_their_files(tmp_path, monkeypatch)
 
 def test_the_code_of_a_target_is_read_once_in_the_block_and_anew_after_it(monkeypatch):
     read = []
-    monkeypatch.setattr(pool, "code_fingerprint", lambda module: read.append(module) or "code")
+    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda name: read.append(name) or "code")
     monkeypatch.setattr(stage_module, "code_fingerprint", stage_module.code_fingerprint)
-    with pool.code_read_once():
+    with stage_module.code_read_once():
         keys = {Stage("walk", WALK, {"seed": seed}).key for seed in range(3)}
     assert len(keys) == 3 and read == ["toy_stages"]
     assert Stage("walk", WALK, {"seed": 0}).key in keys and len(read) == 2

@@ -54,7 +54,6 @@ SETTINGS = {
     "num_validation": 25,
     "validation_responses": 2,
     "logp_old": "sampler",
-    "half_cosine": False,
 }
 PAPERS = small_cluster(
     nodes=2,
@@ -127,8 +126,6 @@ def test_rl_samples_rollouts_and_evaluations_and_trains_on_the_rollouts():
     trained = cost.trained * 2 * WEIGHTS
     assert twice.flops - cost.flops == pytest.approx(trained, rel=0.1)  # attention on top
     assert twice.flops > cost.flops + trained
-    halves = cost_of(rl(half_cosine=True))
-    assert halves.trained == 2 * cost.trained and halves.sampled == cost.sampled
 
 
 def test_sampling_takes_what_reading_or_starting_kernels_takes():

@@ -1,0 +1,409 @@
+"""Notebook 12: published clipping rules under one protocol, E1, E5 and E8 of claims.yaml."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property, partial
+
+import numpy as np
+
+from klearlib import paper
+from klearlib.evaluate.statistics import Comparison, compare, holm
+from klearlib.experiments.demos.rule_shapes import coefficients_of
+from klearlib.experiments.judged import shares_in_corners
+from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
+from klearlib.experiments.results import Results, last_fifth, not_judged_text
+from klearlib.experiments.rule_grid import BASELINE, RuleGrid
+from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.shown import Figure, Rows, figure, table
+from klearlib.paper.schema import Claim
+from klearlib.report.bars import forest_figure
+from klearlib.report.curves import CORNER_TITLES
+from klearlib.report.rule_figures import coefficient_grid, mechanism, profiles, rate_windows
+from klearlib.report.section import SampleItem
+from klearlib.report.verdicts import Evidence, verdicts
+from klearlib.rl.rule_table import PUBLISHED
+
+AA = "tis"
+"""Clip-Higher by another name here: the sampler and the trainer agree to rounding."""
+
+
+class Rules(RuleGrid):
+    """Each rule at every learning rate, at its own, and under other conditions."""
+
+    title = "Which clipping rule"
+    section = "beyond the paper"
+    question = (
+        "Which clipping rule should one use, how much room does it leave for the learning rate, "
+        "and what in GPPO's low corner costs stability?"
+    )
+    phase = "RL for mathematics"
+
+    # what decides
+
+    def evidence(self) -> dict[str, Evidence | str]:
+        first = self._at_one_rate("E1")
+        return {"E1": first, "E5": self._at_own_rates(), "E8": self._second(first)}
+
+    def _at_one_rate(self, claim_id: str) -> Evidence | str:
+        about, rate = paper.claim(claim_id), self.params.decided_at
+        if absent := self._lacks(about):
+            return absent
+        mine = self.at(rate).with_seeds(self.deciding_seeds)
+        lost = mine.of(*about.arms).not_judged(self.decided_on_benchmarks, statistic="second_half")
+        words = [self.decided_in_words, f"At learning rate {rate:g}", not_judged_text(lost)]
+        checked = shares_in_corners(mine, about)
+        numbers = partial(self._scores, mine)
+        return self.paired(claim_id, mine, numbers, words=words, checked=checked)
+
+    def _second(self, first: Evidence | str) -> Evidence | str:
+        """E8 follows E1 in a fixed sequence, so that both share one error rate."""
+        if isinstance(first, str):
+            return first
+        word = verdicts({"E1": first}, self.judging)[0].verdict
+        if word not in ("supported", "reproduced"):
+            return f"it follows E1 in a fixed sequence, and E1 is {word}"
+        return self._at_one_rate("E8")
+
+    def _at_own_rates(self) -> Evidence | str:
+        about = paper.claim("E5")
+        if absent := self._lacks(about):
+            return absent
+        seeds = [s for s in self.common_seeds(*about.arms) if s in self.deciding_seeds]
+        if len(seeds) < 2:
+            return "two replicates of all rules at all common learning rates are needed"
+        values = {}
+        for each in about.comparisons:
+            rates = self.rates_of(*each.a, *each.b)
+            (a, _), (b, _) = (self._own(rule, seeds, rates) for rule in (*each.a, *each.b))
+            values[each.name] = a, b
+        return Evidence(values, seeds, [self.decided_in_words])
+
+    def _own(
+        self, rule: str, seeds: Sequence[int], rates: Sequence[float]
+    ) -> tuple[np.ndarray, list[float]]:
+        """float [seeds]: its scores at the rates that the other seeds choose, and these."""
+        scores, right = self.values(rule, seeds, rates)
+        return at_own_rates(scores, right), [rates[place] for place in own_rates(right)]
+
+    def _lacks(self, about: Claim) -> str:
+        absent = [rule for rule in about.arms if rule not in self.rules]
+        return f"rules has no {' and no '.join(absent)}, which the claim is about" if absent else ""
+
+    # what is shown
+
+    @cached_property
+    def compared_rules(self) -> dict[str, list[int]]:
+        """Rule -> the deciding seeds that it and Clip-Higher have finished at all rates of both, of
+        those with two."""
+        found = {}
+        for rule in self.rules if BASELINE in self.rules else ():
+            seeds = self.common_seeds(rule, BASELINE)
+            mine = [seed for seed in seeds if seed in self.deciding_seeds]
+            if len(mine) > 1:
+                found[rule] = mine
+        return found
+
+    @table(
+        "Each rule at its own learning rate, which the validation sets of the other replicates "
+        "choose, less Clip-Higher at its own, of the rates that both run at. In points; p by the "
+        "paired t-test, two-sided, corrected by Holm over the rules (but for TIS, the A/A pair), "
+        "and by swapping both rules in whole replicates, rates chosen anew (p_swap). better: the "
+        "share of replicates in which the rule is above Clip-Higher. verdict: higher or lower "
+        "where the corrected p is at most 0.05; same where the 90 % interval is inside the margin.",
+        columns="rule, source, own_rate, seeds, score, low, high, difference, diff_low, diff_high, "
+        "p, p_holm, p_swap, better, verdict",
+        when=lambda e: bool(e.compared_rules),
+        name="rules",
+    )
+    def rules_table(self) -> Rows:
+        margin, rows, tests = 100 * self.statistics.margin, {}, {}
+        for rule, seeds in self.compared_rules.items():
+            rates = self.rates_of(rule, BASELINE)
+            both = [self.values(each, seeds, rates) for each in (rule, BASELINE)]
+            scores, right = (np.stack(each) for each in zip(*both, strict=True))
+            a, b = at_own_rates(scores, right)
+            _, chosen = self._own(rule, seeds, rates)
+            rows[rule] = [self.titles[rule], self._source(rule), _counted(chosen), len(seeds)]
+            rows[rule] += self._interval(a, seeds)
+            if rule == BASELINE:
+                continue
+            tests[rule] = compare(100 * a, 100 * b, margin=margin)
+            better = float(np.mean((a > b) + (a == b) / 2))
+            tests[rule, "more"] = [swap_p(scores, right), better]
+        family = [rule for rule in tests if isinstance(rule, str) and rule != AA]
+        corrected = holm([_two_sided(tests[rule]) for rule in family])
+        corrected = dict(zip(family, corrected, strict=True))
+        for rule, row in rows.items():
+            if (found := tests.get(rule)) is None:
+                yield [*row, *[np.nan] * 7, ""]
+                continue
+            p, swap, better = corrected.get(rule, np.nan), *tests[rule, "more"]
+            row += [found.value, found.low, found.high, _two_sided(found), p, swap, better]
+            yield [*row, "A/A pair" if rule == AA else _word(found, p)]
+
+    @table(
+        "The mean over the common learning rates, in points less Clip-Higher's, tested as above; "
+        "how robust a rule is: interquartile mean over replicates and rates, the window of useful "
+        "learning rates (doublings within the margin of the best), shown and not tested; and the "
+        "largest common rate: collapsed is the share of runs that end more than 5 points below "
+        "their start on the validation set, p_collapse McNemar's exact test against Clip-Higher.",
+        columns="rule, seeds, score, low, high, difference, diff_low, diff_high, p, p_holm, "
+        "interquartile, window, collapsed, p_collapse, entropy, low_corner",
+        when=lambda e: bool(e.compared_rules),
+    )
+    def common(self) -> Rows:
+        from scipy.stats import binomtest, trim_mean
+
+        rates, margin = sorted(self.params.common_rates), 100 * self.statistics.margin
+        rows, tests = {}, {}
+        for rule, seeds in self.compared_rules.items():
+            own, theirs = (self.values(each, seeds, rates)[0] for each in (rule, BASELINE))
+            mine = self.at(max(rates)).with_seeds(seeds)
+            fell = {each: self._collapsed(mine, each, seeds) for each in (rule, BASELINE)}
+            only = [
+                int(np.sum(fell[a] & ~fell[b])) for a, b in ((rule, BASELINE), (BASELINE, rule))
+            ]
+            p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+            every = self.rates_of(rule)
+            near = self._useful(self.values(rule, seeds, every)[0].mean(1), every)
+            window = np.log2(max(near) / min(near))
+            tests[rule] = compare(100 * own.mean(0), 100 * theirs.mean(0), margin=margin)
+            rows[rule] = [
+                *(self.titles[rule], len(seeds), *self._interval(own.mean(0), seeds)),
+                *(trim_mean(own.ravel(), 0.25), window if len(every) > 2 else np.nan),
+                *(float(fell[rule].mean()), p, last_fifth(mine.of(rule).curve("train/entropy"))),
+                mine.of(rule).mean("train/token_share_low_negative"),
+            ]
+        family = [rule for rule in rows if rule not in (AA, BASELINE)]
+        corrected = holm([_two_sided(tests[rule]) for rule in family])
+        corrected = dict(zip(family, corrected, strict=True))
+        for rule, row in rows.items():
+            found, score, rest = tests[rule], row[:5], row[5:]
+            against = [found.value, found.low, found.high, _two_sided(found)]
+            against = [np.nan] * 4 if rule == BASELINE else against
+            yield [*score, *against, corrected.get(rule, np.nan), *rest]
+
+    @table(
+        "Every rule at every learning rate: the score that decides, mean over replicates with 95 % "
+        "t interval, and what went with it.",
+        columns="rule, learning_rate, seeds, score, low, high, collapsed, entropy, low_corner, "
+        "smallest_ratio, truncated",
+    )
+    def rates(self) -> Rows:
+        for rule in self.rules:
+            for rate in self.rates_of(rule):
+                mine = self.at(rate).of(rule)
+                if not (seeds := mine.common_seeds([rule])):
+                    continue
+                scores = self.values(rule, seeds, [rate])[0][0]
+                row = [self.titles[rule], f"{rate:g}", len(seeds), *self._interval(scores, seeds)]
+                row += [float(self._collapsed(mine, rule, seeds).mean())]
+                row += [last_fifth(mine.curve("train/entropy"))]
+                row += [mine.mean("train/token_share_low_negative")]
+                row += [float(mine.curve("train/ratio_min")["value"].min())]
+                yield [*row, last_fifth(mine.curve("rollout/truncated_rate"))]
+
+    @table(
+        "The same rules under other conditions, each variant by itself: the score that decides, "
+        "and in points, paired by replicate, less Clip-Higher's in the variant and less the rule's "
+        "own in the grid at the same learning rate; 95 % t intervals, not corrected.",
+        columns="variant, rule, seeds, score, low, high, minus_clip_higher, clip_low, clip_high, "
+        "minus_grid, grid_low, grid_high",
+        when=lambda e: bool(e.params.variants) and bool(e.done("variants")),
+    )
+    def variants(self) -> Rows:
+        for name, how in self.params.named_variants.items():
+            runs = self.variant(name)
+            grid = self.at(how.learning_rate or self.params.decided_at)
+            for rule in runs.series():
+                seeds = runs.common_seeds([rule])
+                row = [name, self.titles.get(rule, rule), len(seeds)]
+                row += self._interval(self._scores(runs, rule, seeds), seeds)
+                for other, against in ((runs, BASELINE), (grid, rule)):
+                    both = [s for s in other.common_seeds([against]) if s in seeds]
+                    same = other is runs and rule == BASELINE
+                    row += self._difference(runs, rule, other, against, () if same else both)
+                yield row
+
+    @table(
+        "Where the gradient of a mini-batch comes from, by corner of the clip range, mean over "
+        "measured steps and replicates: the squared norm of its part, and its cosine with the part "
+        "of the tokens inside; in runs of variants with corner_gradients.",
+        columns="variant, rule, corner, seeds, norm2, norm2_inside, cosine, token_share",
+        when=lambda e: bool(e.measured),
+    )
+    def corners(self) -> Rows:
+        for name, runs in self.measured.items():
+            for rule, mine in runs.each(runs.series()):
+                inside = mine.mean("train/gradient_norm2_inside")
+                for corner in CORNER_TITLES:
+                    row = [name, self.titles.get(rule, rule), corner, len(mine)]
+                    row += [mine.mean(f"train/gradient_norm2_{corner}"), inside]
+                    row += [mine.mean(f"train/gradient_cosine_{corner}")]
+                    yield [*row, mine.mean(f"train/token_share_{corner}")]
+
+    @cached_property
+    def measured(self) -> dict[str, Results]:
+        """Variant -> its runs, of those that measure the gradient of each corner."""
+        names = self.params.named_variants.items()
+        asked = [name for name, how in names if how.options.get("corner_gradients")]
+        return {name: runs for name in asked if (runs := self.variant(name))}
+
+    @figure(
+        "The coefficient F of every rule against the ratio, solid for a positive and dashed for a "
+        "negative advantage; of rules that weigh whole responses, for a response of one token.",
+        alt="Small multiples, one for each rule: F over r from 0.1 to 3 for both signs of A, with "
+        "Clip-Higher's in grey.",
+        when=lambda e: True,
+    )
+    def coefficients(self) -> Figure:
+        p = self.params
+        return coefficient_grid(
+            {
+                self.titles[key]: coefficients_of(
+                    rule, eps_low=p.eps_low, eps_high=p.eps_high, options=p.rl_options
+                )
+                for key, rule in self.rules.items()
+            }
+        )
+
+    @figure(
+        "Score over learning rate; the bar below a panel is the window of rates within the margin "
+        "of the rule's best.",
+        alt="One panel for each rule that runs at every rate: mean score with 95 % interval "
+        "against the learning rate, its useful window drawn below.",
+    )
+    def windows(self) -> Figure:
+        wide = [t for rule, t in self.titles.items() if len(self.rates_of(rule)) > 2]
+        frame = self.table("rates").astype({"learning_rate": float})
+        frame = frame[frame["rule"].isin(wide)] if wide else frame
+        useful = {
+            rule: self._useful(mine["score"].to_numpy(), mine["learning_rate"])
+            for rule, mine in frame.groupby("rule")
+        }
+        pairs = zip(frame["rule"], frame["learning_rate"], strict=True)
+        return rate_windows(frame.assign(useful=[rate in useful[rule] for rule, rate in pairs]))
+
+    @figure(
+        "Each rule less Clip-Higher, at its own learning rate and at the mean of the common ones; "
+        "shaded is the margin.",
+        alt="Forest plot, one row for each rule, with 95 % intervals.",
+        when=lambda e: bool(e.compared_rules),
+    )
+    def forest(self) -> Figure:
+        import pandas as pd
+
+        tables = {"at its own rate": "rules", "mean of the common rates": "common"}
+        parts = [self.table(name).assign(where=where) for where, name in tables.items()]
+        frame = pd.concat(parts).dropna(subset="difference")
+        names = ["difference", "diff_low", "diff_high"]
+        values = frame[names].div(100).set_axis(["value", "low", "high"], axis=1)
+        rows = pd.concat([frame["where"], frame["rule"].rename("difference"), values], axis=1)
+        return forest_figure(rows, margin=self.statistics.margin)
+
+    @figure(
+        "Performance profiles: the share of replicates and common learning rates in which a rule "
+        "scores at least as much as on the x axis; higher is better everywhere.",
+        alt="One falling line for each rule, those of all others in grey behind it.",
+        when=lambda e: bool(e.compared_rules),
+    )
+    def profile(self) -> Figure:
+        rates = sorted(self.params.common_rates)
+        return profiles(
+            {
+                self.titles[rule]: self.values(rule, seeds, rates)[0].ravel()
+                for rule, seeds in self.compared_rules.items()
+            }
+        )
+
+    @figure(
+        "What the low corner does. Left: the squared norm of the gradient of its tokens, over that "
+        "of the tokens inside. Middle: how far a step moves the log-probability of tokens with a "
+        "negative advantage. Right: one logit of a rare token that is pushed down n times by a "
+        "rate of eta: a constant F never lets go, F = r does.",
+        alt="Three panels, two over RL steps with a line for each rule, and the closed form of the "
+        "one-logit model.",
+        when=lambda e: bool(e.measured),
+    )
+    def mechanism(self) -> Figure:
+        runs = next(iter(self.measured.values()))
+        return mechanism(
+            runs.curve("train/gradient_norm2_low_negative"),
+            runs.curve("train/gradient_norm2_inside"),
+            runs.curve("train/moved_negative"),
+            titles=self.titles,
+            floor=1 - self.params.eps_low,
+        )
+
+    def _scores(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
+        on = self.decided_on_benchmarks
+        return runs.replicate_scores(rule, seeds, on, statistic="second_half")
+
+    def _difference(
+        self, runs: Results, rule: str, other: Results, against: str, seeds: Sequence[int]
+    ) -> list[float]:
+        """In points, with its interval; NaN for fewer than two seeds."""
+        if len(seeds) < 2:
+            return [np.nan] * 3
+        a, b = self._scores(runs, rule, seeds), self._scores(other, against, seeds)
+        found = compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
+        return [found.value, found.low, found.high]
+
+    def _collapsed(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
+        """bool [seeds]: whether a run ends further below its start than C3 allows."""
+        most = paper.claim("C3").rule.numbers["max_score_drop"]
+        ends, starts = (runs.of(rule).end_scores("validation", first=f) for f in (False, True))
+        ends, starts = (each.set_index("seed")["value"].loc[[*seeds]] for each in (ends, starts))
+        return (starts - ends).to_numpy() > most
+
+    def _useful(self, means: np.ndarray, rates: Sequence[float]) -> list[float]:
+        near = useful_rates(means, margin=self.statistics.margin)
+        return [rate for rate, is_near in zip(rates, near, strict=True) if is_near]
+
+    def _interval(self, scores: np.ndarray, seeds: Sequence[int]) -> list[float]:
+        import pandas as pd
+
+        return [*seed_interval(pd.Series(scores, pd.Index(seeds, name="seed")))]
+
+    def _source(self, rule: str) -> str:
+        spec = self.rules[rule]
+        if isinstance(spec, str):
+            return "2508.07629"
+        known = PUBLISHED.get(spec["name"])
+        return known.source if known else "of your own"
+
+    def drawn_samples(self) -> list[SampleItem]:
+        if self.published is not None:
+            return super().drawn_samples()
+        return self.at(self.params.decided_at).drawn_samples()
+
+    def notes(self) -> list[str]:
+        rates = ", ".join(f"{rate:g}" for rate in sorted(self.params.common_rates))
+        return [
+            *self.departures("options"),
+            f"All rules run at {rates}; E1 and E8 are decided at {self.params.decided_at:g}. E8 "
+            "follows E1 in a fixed sequence and is tested only where E1 is supported.",
+            "A rule has the numbers and the means of its paper or its authors' code (column "
+            "source), with this notebook's clip range where the paper has none.",
+            "TIS corrects for the sampler, which computes as the trainer does here, so it is "
+            "Clip-Higher to rounding: the A/A pair, which shows the noise of training.",
+            self.note_on_seeds("the SFT checkpoint"),
+        ]
+
+
+def _counted(rates: Sequence[float]) -> str:
+    """The rates that replicates chose, as "5e-05 (14), 0.0001 (2)"."""
+    counts = sorted(Counter(rates).items())
+    return ", ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
+
+
+def _two_sided(found: Comparison) -> float:
+    return min(1.0, 2 * min(found.p_greater, found.p_less))
+
+
+def _word(found: Comparison, p: float) -> str:
+    if p <= 0.05:
+        return "higher" if found.value > 0 else "lower"
+    return "same" if found.equivalent else "undecided"

@@ -1,0 +1,64 @@
+"""Rules that are compared each at a learning rate of its own, which the other replicates choose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_DRAWS = 2**16
+
+
+def own_rates(right: np.ndarray) -> np.ndarray:
+    """int [..., seeds]: the index of the learning rate with the most right responses to the
+    validation sets of the *other* seeds; of equals the first.
+
+    right: [..., rates, seeds].
+
+    >>> own_rates(np.array([[5, 0, 0], [0, 2, 2]])).tolist()
+    [1, 0, 0]
+    """
+    others = right.sum(-1, keepdims=True) - right
+    return others.argmax(-2)
+
+
+def at_own_rates(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """[..., seeds]: the score of each seed at the rate that `own_rates` gives; both [..., rates,
+    seeds]."""
+    return np.take_along_axis(scores, own_rates(right)[..., None, :], -2)[..., 0, :]
+
+
+def swap_p(scores: np.ndarray, right: np.ndarray) -> float:
+    """Two-sided p-value of the mean difference of two rules, each at its own rates, by swapping
+    them in whole replicates, validation included, with the rates chosen anew each time: exact to 16
+    seeds, from 65,536 draws beyond. Choosing by the other seeds makes replicates dependent, which a
+    t-test does not see.
+
+    scores, right: [2, rates, seeds].
+    """
+    seeds = scores.shape[-1]
+    if 2**seeds <= _DRAWS:
+        swaps = (np.arange(2**seeds)[:, None] >> np.arange(seeds)) & 1  # [draws, seeds]
+    else:
+        swaps = np.random.default_rng(0).integers(0, 2, (_DRAWS, seeds))
+        swaps[0] = 0
+
+    def swapped(values: np.ndarray) -> np.ndarray:  # [draws, 2, rates, seeds]
+        first, second = values
+        turned = swaps[:, None, :] == 1
+        return np.stack([np.where(turned, second, first), np.where(turned, first, second)], axis=1)
+
+    own = at_own_rates(swapped(scores), swapped(right))  # [draws, 2, seeds]
+    differences = own.mean(-1)[:, 0] - own.mean(-1)[:, 1]
+    return float((np.abs(differences) >= abs(differences[0]) - 1e-12).mean())
+
+
+def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:
+    """bool [rates]: the neighbouring learning rates around the best, itself among them, whose mean
+    score is within `margin` of it. means: [rates], in the order of the rates.
+
+    >>> useful_rates(np.array([0.70, 0.60, 0.70, 0.71]), margin=0.02).tolist()
+    [False, False, True, True]
+    """
+    far = np.flatnonzero(means < means.max() - margin)
+    best, places = means.argmax(), np.arange(len(means))
+    low, high = far[far < best], far[far > best]
+    return (places > low.max(initial=-1)) & (places < high.min(initial=len(means)))

@@ -1,0 +1,218 @@
+"""The runs of notebook 12: clipping rules over learning rates, and the same under other
+conditions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.benchmarks import decided_on, deciding
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.origins import origins
+from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.rl_stages import rl_arm
+from klearlib.experiments.rules import at_rate, read_rules, require_usable, rule_key, rule_title
+from klearlib.params import RLOptions
+from klearlib.params.fields import Record, amended, choice, count, parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.run.stage import Stage
+
+FIRST = ("gppo_ratio_low", "gppo", "gppo_no_low", "clip_higher")
+"""The rules of E1 and E8, which run first, and what the others are compared with."""
+BASELINE = "clip_higher"
+VARIANTS, VALIDATION = "variants", "validation"
+
+
+def _some_rules(given: object) -> list[str | dict]:
+    return read_rules(given) if given else []
+
+
+@dataclass(frozen=True)
+class Variant(Record):
+    """Runs of some rules that differ from those of the grid in what is named here."""
+
+    rules: object = parameter([], check=read_rules, help="as `rules`")
+    seeds: list[int] = count(
+        "of the notebook's; none: all of them", [], minimum=0, unique=True, may_be_empty=True
+    )
+    learning_rate: float | None = parameter(None, above=0.0, help="in place of the deciding one")
+    group_size: int | None = count("responses per problem", None, minimum=2)
+    options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
+
+
+@dataclass(frozen=True)
+class RuleGridParams(MathsRLParams):
+    """Notebook 12: which clipping rule, and how much room it leaves."""
+
+    rules: object = parameter(
+        ["clip_higher", "gppo", "gppo_ratio_low"],
+        check=read_rules,
+        help="names or FILE.py:NAME, at every rate",
+    )
+    more_rules: object = parameter([], check=_some_rules, help="run at common_rates alone")
+    seeds = amended([0, 1], help="one run per rule, learning rate and seed")
+    learning_rates: list[float] = parameter(
+        [3.0e-4], **MATHS_RATE | {"help": "of the policy"}, unique=True
+    )
+    common_rates: list[float] = parameter(
+        [3.0e-4],
+        **MATHS_RATE | {"help": "those of all rules; E1 and E8 are decided at the largest"},
+        unique=True,
+    )
+    decides_on: str = choice(
+        "what decides: benchmarks or validation set",
+        *("benchmarks", VALIDATION),
+    )
+    variants: dict = parameter(
+        {"lag": {"rules": ["gppo"], "options": {"policy_lag": 1}}},
+        entries=Variant,
+        may_be_empty=True,
+        help="other conditions",
+    )
+    alpha: float = parameter(0.0, **ALPHA, paper=NOT_STATED, place="Fig. 2 does not say")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rules", "more_rules"):  # the defaults have not been read
+            object.__setattr__(self, name, _some_rules(getattr(self, name)))
+        if other := sorted({*self.common_rates} - {*self.learning_rates}):
+            raise ParameterError(f"common_rates has {other[0]:g}, which learning_rates has not")
+        both = [*self.rules, *self.more_rules]
+        read_rules(both)  # no title twice
+        for name, variant in self.named_variants.items():
+            both += variant.rules
+            if other := sorted({*variant.seeds} - {*self.seeds}):
+                raise ParameterError(f"variants: {name}: seeds has {other[0]}, which seeds has not")
+        if self.mini_batch_problems == self.num_problems:
+            raise ParameterError(
+                f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
+                "where every ratio is 1 and all rules are equal: "
+                f"give less than num_problems {self.num_problems}"
+            )
+        how = {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
+        for rule in both:
+            require_usable(rule, **how)
+
+    @property
+    def named_variants(self) -> dict[str, Variant]:
+        return {name: Variant(**each) for name, each in self.variants.items()}
+
+    @property
+    def decided_at(self) -> float:
+        """The learning rate of E1 and E8."""
+        return max(self.common_rates)
+
+
+class RuleGrid(Experiment):
+    """A run for each rule, learning rate and seed, and sets of variants."""
+
+    name = "12_rules"
+    Params = RuleGridParams
+
+    @cached_property
+    def rules(self) -> dict[str, str | dict]:
+        """Key -> the rule, in the order of the parameters."""
+        return {rule_key(rule): rule for rule in [*self.params.rules, *self.params.more_rules]}
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Key -> what people call the rule."""
+        return {key: rule_title(rule) for key, rule in self.rules.items()}
+
+    def rates_of(self, *rules: str) -> list[float]:
+        """The learning rates that all of `rules` run at, smallest first."""
+        p = self.params
+        wide = [rule_key(rule) for rule in p.rules]
+        return sorted(p.learning_rates if {*rules} <= {*wide} else p.common_rates)
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        """What E1 and E8 are decided by comes first, of all seeds."""
+        p = self.params
+        first = [(rule, p.decided_at) for rule in FIRST if rule in self.rules]
+        cells = [(rule, rate) for rule in self.rules for rate in self.rates_of(rule)]
+        rest = [cell for cell in cells if cell not in first]
+        starts = {seed: of.start("math") for seed, of in origins(p.profile, p.seeds).items()}
+        found = {}
+        for part in (first, rest):
+            for seed, (rule, rate) in itertools.product(p.seeds, part):
+                found[at_rate(rate, rule), seed] = rl_arm(
+                    p,
+                    starts[seed],
+                    label=f"{self.titles[rule]}, learning rate {rate:g}",
+                    seed=seed,
+                    rule=self.rules[rule],
+                    learning_rate=rate,
+                )
+        return found
+
+    @cached_property
+    def variant_arms(self) -> dict[Arm, Stage]:
+        """("name of the variant: rule", seed) -> its run."""
+        p, found = self.params, {}
+        starts = origins(p.profile, p.seeds)
+        for name, each in p.named_variants.items():
+            how = {"learning_rate": each.learning_rate or p.decided_at}
+            how |= {"group_size": each.group_size} if each.group_size else {}
+            how["options"] = replace(p.rl_options, **each.options)
+            for seed, rule in itertools.product(each.seeds or p.seeds, each.rules):
+                label = f"{rule_title(rule)}, {name}"
+                start = starts[seed].start("math")
+                stage = rl_arm(p, start, label=label, seed=seed, rule=rule, **how)
+                found[f"{name}: {rule_key(rule)}", seed] = stage
+        return found
+
+    def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().run_sets() | {VARIANTS: self.variant_arms}
+
+    def at(self, rate: float) -> Results:
+        """The runs at one learning rate, by rule."""
+        names = {at_rate(rate, rule): rule for rule in self.rules}
+        return self.runs.of(*names).renamed(names)
+
+    def variant(self, name: str) -> Results:
+        """The runs of a variant, by rule."""
+        runs = self.done(VARIANTS)
+        names = {each: each.rpartition(": ")[2] for each in runs.series()}
+        return runs.of(*(n for n in names if n.rpartition(": ")[0] == name)).renamed(names)
+
+    def judged_on(self) -> dict[str, Results]:
+        return {"": self.at(self.params.decided_at)}
+
+    def common_seeds(self, *rules: str, rates: Iterable[float] = ()) -> list[int]:
+        """The seeds that all of `rules` have finished at all of `rates`, by default those that all
+        of them run at."""
+        rates = [*rates] or self.rates_of(*rules)
+        return self.runs.common_seeds([at_rate(x, rule) for x in rates for rule in rules])
+
+    def values(
+        self, rule: str, seeds: Sequence[int], rates: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of a rule, [rates, seeds] each: the score by which claims are decided, and the right
+        responses to the validation set at the last step."""
+        on = self.decided_on_benchmarks
+        scores, right = [], []
+        for rate in rates:
+            mine = self.at(rate)
+            scores.append(mine.replicate_scores(rule, seeds, on, statistic="second_half"))
+            ends = mine.ends(rule, "validation")
+            right.append([ends[seed].total("right") for seed in seeds])
+        return np.array(scores), np.array(right)
+
+    @cached_property
+    def decided_in_words(self) -> str:
+        if self.params.decides_on == VALIDATION:
+            return "Decided on the validation set at temperature 1"
+        return decided_on("E1", self.params.profile, "math")
+
+    @cached_property
+    def decided_on_benchmarks(self) -> list[str]:
+        if self.params.decides_on == VALIDATION:
+            return [VALIDATION]
+        return deciding("E1", self.params.profile, "math")

@@ -1,0 +1,153 @@
+"""Figures of notebook 12: coefficients, useful windows of learning rates, performance profiles, and
+the mechanism of the low corner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klearlib.report.curves import COLUMNS, learning_curves, title
+from klearlib.report.style import figure_style, new_figure, series_order, series_style
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_INK, _PALE, _UP, _DOWN, _BAND = "#222222", "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
+_HIGHEST = 2.2  # of F drawn
+
+
+def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
+    """Small multiples of F over r. shapes: title -> columns ratio, positive, negative; None where F
+    depends on the batch."""
+    columns = min(5, len(shapes))
+    lines = -(-len(shapes) // columns)
+    figure = new_figure(2.5 * columns + 0.6, 2.0 * lines + 0.9)
+    with figure_style():
+        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axis, (name, shape) in zip(axes, shapes.items(), strict=False):
+            axis.plot([0.1, _HIGHEST], [0.1, _HIGHEST], color=_PALE, linewidth=1.0)
+            if shape is None:
+                axis.text(0.5, 0.5, "depends on the batch", ha="center", transform=axis.transAxes)
+            else:
+                shown = shape.clip(upper=3.0)
+                axis.plot(shape["ratio"], shown["positive"], color=_UP, linewidth=2.0)
+                axis.plot(shape["ratio"], shown["negative"], color=_DOWN, linewidth=2.0, ls="--")
+            axis.set_xlim(0.1, _HIGHEST)
+            axis.set_ylim(-0.08, _HIGHEST)
+            title(axis, name)
+        for axis in axes[len(shapes) :]:
+            axis.set_visible(False)
+        axes[0].plot([], [], color=_UP, linewidth=2.0, label="A > 0")
+        axes[0].plot([], [], color=_DOWN, linewidth=2.0, ls="--", label="A < 0")
+        axes[0].plot([], [], color=_PALE, label="F = r")
+        figure.legend(loc="outside lower center", ncols=3)
+        figure.supxlabel("ratio r", fontsize=10)
+        figure.supylabel("F", fontsize=10)
+    return figure
+
+
+def rate_windows(frame: pd.DataFrame) -> Figure:
+    """A panel for each rule: its mean score over the learning rate, and below the useful rates.
+
+    frame: columns rule, learning_rate (rising), score, low, high, useful; scores are fractions.
+    """
+    import numpy as np
+
+    groups = list(frame.groupby("rule", sort=False))
+    if not groups:
+        return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
+    columns = min(4, len(groups))
+    lines = -(-len(groups) // columns)
+    figure = new_figure(3.0 * columns + 0.6, 2.6 * lines + 0.5)
+    best = 100 * frame["score"].max()
+    with figure_style():
+        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axis, (rule, mine) in zip(axes, groups, strict=False):
+            rate, score = mine["learning_rate"].to_numpy(), mine["score"].to_numpy()
+            spread = 100 * np.stack([score - mine["low"], mine["high"] - score])
+            axis.axhline(best, color=_PALE, linewidth=1.0)
+            look = {"color": _INK, "marker": "o", "linewidth": 1.8, "capsize": 3}
+            axis.errorbar(rate, 100 * score, yerr=spread, **look)
+            near = rate[mine["useful"].to_numpy()]
+            look = {"color": _BAND, "linewidth": 7, "solid_capstyle": "round"}
+            axis.plot(near, [100 * frame["low"].min() - 4] * len(near), marker="o", **look)
+            axis.set_xscale("log")
+            axis.set_xticks(rate, labels=[f"{each:g}" for each in rate])
+            axis.set_xticks([], minor=True)
+            title(axis, f"{rule}: {np.log2(near[-1] / near[0]):g} doublings")
+        for axis in axes[len(groups) :]:
+            axis.set_visible(False)
+        figure.supxlabel("learning rate", fontsize=10)
+        figure.supylabel("score, percent", fontsize=10)
+    return figure
+
+
+def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
+    """A panel for each rule: the share of its scores, fractions, that are at least x."""
+    import numpy as np
+
+    columns = min(5, len(scores))
+    lines = -(-len(scores) // columns)
+    figure = new_figure(2.5 * columns + 0.6, 2.0 * lines + 0.6)
+    with figure_style():
+        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        places = {}
+        for name, values in scores.items():
+            ordered = np.sort(100 * values)
+            places[name] = ordered, 1 - np.arange(len(ordered)) / len(ordered)
+        for axis, (name, own) in zip(axes, places.items(), strict=False):
+            for other in places.values():
+                axis.step(*other, where="pre", color=_PALE, linewidth=0.8)
+            axis.step(*own, where="pre", color=_UP, linewidth=2.2)
+            axis.set_ylim(-0.02, 1.02)
+            title(axis, name)
+        for axis in axes[len(scores) :]:
+            axis.set_visible(False)
+        figure.supxlabel("score, percent", fontsize=10)
+        figure.supylabel("share at least x", fontsize=10)
+    return figure
+
+
+def mechanism(
+    corner: pd.DataFrame,
+    inside: pd.DataFrame,
+    moved: pd.DataFrame,
+    *,
+    titles: Mapping[str, str],
+    floor: float,
+) -> Figure:
+    """The low corner's share of the gradient, what it moves, and the one-logit model.
+
+    corner, inside: squared norms, moved: nats; columns series, seed, step, value. floor: the
+    constant F of GPPO's low corner.
+    """
+    import numpy as np
+
+    both = corner.merge(inside, on=["series", "seed", "step"], suffixes=("", "_inside"))
+    both = both[both["value_inside"] > 0]
+    both = both.assign(value=both["value"] / both["value_inside"])
+    figure = new_figure(11.5, 3.9)
+    with figure_style():
+        left, middle, right = figure.subplots(1, 3)
+        for axis, frame in ((left, both), (middle, moved)):
+            means = frame.groupby(["series", "step"])["value"].mean()
+            for name in series_order(frame["series"]):
+                style, mine = series_style(name), means[name]
+                label = titles.get(name, style.label)
+                look = {"color": style.color, "marker": style.marker, "linewidth": 1.9}
+                axis.plot(mine.index, mine.to_numpy(), label=label, **look)
+            axis.set_xlabel("RL step")
+        left.set_yscale("symlog", linthresh=1e-3)
+        title(left, "low corner / inside,\nsquared gradient norm")
+        title(middle, "change of log-probability in a step,\nA < 0, nats")
+        pushes = np.linspace(0, 12, 200)  # n eta
+        right.plot(pushes, -np.log1p(pushes), color=_UP, linewidth=2.2, label="F = r")
+        look = {"color": _DOWN, "linewidth": 2.2, "ls": "--"}
+        right.plot(pushes, -floor * pushes, **look, label=f"F = {floor:g}")
+        right.set_xlabel("pushes times rate, n eta")
+        title(right, "one logit of a rare token,\nchange by n pushes")
+        left.legend(fontsize=8)
+        right.legend(fontsize=8)
+    return figure

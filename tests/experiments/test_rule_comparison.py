@@ -1,0 +1,218 @@
+"""Notebook 12 on invented runs, and its statistics by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from fake_runs import HOW, again, finish, published, verdicts
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.clipping_arms import ClippingParams
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.nb12_rules import Rules
+from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
+from klearlib.experiments.rules import at_rate
+from klearlib.params import load
+from klearlib.run.stage import code_read_once
+
+RATES = [1e-4, 2e-4, 4e-4]
+VARIANT = {"rules": ["clip_higher", "gppo"], "seeds": [0, 1]}
+VALUES = HOW | {
+    "rules": ["clip_higher", "gppo", "gppo_ratio_low", "gppo_no_low"],
+    "more_rules": ["gspo", "tis"],
+    "seeds": [0, 1, 2, 3, 4, 5],
+    "learning_rates": RATES,
+    "common_rates": RATES[:2],
+    "variants": {"old rollouts": VARIANT | {"options": {"policy_lag": 2}}},
+}
+CORNER = {"train/token_share_low_negative": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def one_code():
+    with code_read_once():
+        yield
+
+
+@pytest.fixture
+def decides(project, monkeypatch):
+    """Smoke that decides, by six seeds."""
+    statistics = dataclasses.replace(
+        Rules(check("12_rules", VALUES)).statistics, decides=True, maths_rl=VALUES["seeds"]
+    )
+    monkeypatch.setattr(Rules, "statistics", statistics)
+
+
+def rules(**changes) -> Rules:
+    return Rules(check("12_rules", VALUES | changes))
+
+
+def finish_rules(e: Rules, ends: dict[str, float], validation=None) -> Rules:
+    """All runs done; ends: rule -> share right at the end of its runs at the larger common rate,
+    0.5 elsewhere. validation: (rule, rate) -> the same on the validation set."""
+    for place, ((series, seed), stage) in enumerate(e.arms.items()):
+        rule = series.rpartition(": ")[2]
+        at = float(series.partition(": ")[0].split()[-1])
+        score = ends.get(rule, 0.5) if at == RATES[1] else 0.5
+        end = {"math_a": score, "validation": (validation or {}).get((rule, at), 0.5)}
+        finish(stage, end=end, turned=seed + place % 2, metrics=lambda step: CORNER)
+    for (_, seed), stage in e.variant_arms.items():
+        finish(stage, end=0.5, turned=seed)
+    return again(e)
+
+
+def test_what_is_registered_first_runs_first_and_is_the_runs_of_notebook_05(project):
+    e = rules()
+    first = list(e.arms)[: 4 * 6]
+    assert {rate for series, _ in first if (rate := series.split()[2])} == {"0.0002:"}
+    assert len(e.arms) == 6 * (4 * 3 + 2 * 2) and len({s.key for s in e.arms.values()}) == 96
+    how = {"seeds": [0], "learning_rates": RATES, "code": False, **HOW}
+    grid = Clipping(ClippingParams(**how)).grid
+    for rate, rule in itertools.product(RATES, ("gppo", "clip_higher")):
+        assert e.arms[at_rate(rate, rule), 0].key == grid[rule, rate, 0].key
+    settings = {rule: e.arms[at_rate(1e-4, rule), 0].params["settings"] for rule in e.rules}
+    assert settings["gspo"]["normalizer"] == "sequence"
+    assert settings["tis"]["sampler_correction"] == 2.0
+    lagged = e.variant_arms["old rollouts: gppo", 1].params["settings"]
+    assert lagged["policy_lag"] == 2 and lagged["learning_rate"] == RATES[1]
+    assert len(e.variant_arms) == 4
+
+
+def test_the_low_corner_is_decided_at_the_largest_common_rate_and_e8_after_e1(decides):
+    low = {"gppo": 0.25, "gppo_ratio_low": 0.75, "gppo_no_low": 0.75}
+    found = verdicts(finish_rules(rules(), low))
+    assert found["E1"]["verdict"] == "supported"
+    assert "At learning rate 0.0002" in found["E1"]["reason"]
+    assert found["E8"]["verdict"] == "supported"
+    assert found["E8"]["comparisons"][0]["margin"] == 0.05
+    assert "rules has no" in found["E5"]["reason"]
+
+
+def test_without_a_harm_there_is_nothing_for_e8_to_explain(decides):
+    found = verdicts(finish_rules(rules(), {}))
+    assert found["E1"]["verdict"] == "no difference"
+    assert found["E8"]["verdict"] == "not run" and "E1 is no difference" in found["E8"]["reason"]
+
+
+def test_every_rule_is_compared_at_its_own_rate(decides):
+    """GPPO is bad at 2e-4 and its validation says so; GSPO's says the contrary of its score."""
+    told = {("gppo", 1e-4): 0.75, ("gspo", 2e-4): 0.75}
+    e = finish_rules(rules(), {"gppo": 0.25, "gspo": 0.25}, told)
+    table = e.table("rules").set_index("rule")
+    assert table.loc["GPPO", "own_rate"] == "0.0001" and table.loc["GSPO", "own_rate"] == "0.0002"
+    assert abs(table.loc["GPPO", "difference"]) < 3
+    assert table.loc["GSPO", "difference"] == pytest.approx(-25, abs=3)
+    assert table.loc["GSPO", "verdict"] == "lower" and table.loc["GSPO", "better"] == 0
+    assert table.loc["GSPO", "p_swap"] <= 2 / 64 < table.loc["GPPO", "p_swap"]
+    assert table.loc["TIS (A/A)", "verdict"] == "A/A pair"
+    assert np.isnan(table.loc["TIS (A/A)", "p_holm"])
+    assert table.loc["GSPO", "p_holm"] >= table.loc["GSPO", "p"]
+    common = e.table("common").set_index("rule")
+    assert common.loc["GPPO", "difference"] == pytest.approx(-12.5, abs=2)  # bad at one of two
+    assert common.loc["Clip-Higher", "window"] == 2 and np.isnan(common.loc["GSPO", "window"])
+    assert common.loc["GPPO", "window"] == 0  # its best, on either side of 2e-4
+    rows = e.table("rates")
+    assert len(rows) == 4 * 3 + 2 * 2 and rows["seeds"].eq(6).all()
+    variants = e.table("variants").set_index("rule")
+    assert variants.loc["GPPO", "minus_grid"] > 5 and np.isnan(
+        variants.loc["Clip-Higher", "minus_clip_higher"]
+    )
+
+
+def test_a_run_that_falls_on_validation_has_collapsed(decides):
+    fell = {("gppo", RATES[1]): 0.125}
+    common = finish_rules(rules(), {}, fell).table("common").set_index("rule")
+    assert common.loc["GPPO", "collapsed"] == 1 and common.loc["Clip-Higher", "collapsed"] == 0
+    assert common.loc["GPPO", "p_collapse"] == pytest.approx(2 / 2**6)
+
+
+def test_the_section_has_its_figures(decides):
+    measured = {"by corner": VARIANT | {"options": {"corner_gradients": True}}}
+    e = finish_rules(rules(variants=measured), {})
+    written = json.loads(published(e)["section.json"])
+    names = ["coefficients", "windows", "forest", "profile", "mechanism"]
+    assert [each["name"] for each in written["figures"]] == names
+    tables = {"rules", "common", "rates", "variants", "corners", "replicates", "looked_at"}
+    assert {each["name"] for each in written["tables"]} == tables
+    assert len(e.table("corners")) == 2 * 4
+    assert rules().figure("windows")  # of nothing
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"common_rates": [3e-4]}, "common_rates has 0.0003"),
+        ({"variants": {"a": VARIANT | {"seeds": [9]}}}, "variants: a: seeds has 9"),
+        ({"more_rules": ["gppo"]}, "names more than one rule"),
+        ({"mini_batch_problems": 8}, "all rules are equal"),
+        ({"variants": {"a": VARIANT | {"option": {}}}}, "option"),
+    ],
+)
+def test_parameters_that_contradict_one_another_are_refused(values, says):
+    with pytest.raises(ParameterError, match=says):
+        rules(**values)
+
+
+def test_full_has_the_registered_rules():
+    e = Rules(Rules.params_of("full"))
+    rules = {rule for claim in ("E1", "E5", "E8") for rule in check_arms(claim)}
+    assert rules | {"tis"} == set(e.rules) and len(rules) == 18
+    assert e.deciding_seeds == list(range(200, 216)) == e.params.seeds
+    assert load("full", "statistics").tuning == []
+
+
+def check_arms(claim_id: str) -> tuple[str, ...]:
+    from klearlib.paper import claim
+
+    return claim(claim_id).arms
+
+
+# the statistics, by hand
+
+
+def test_a_seed_has_the_rate_that_the_others_choose():
+    right = np.array([[9, 0, 0, 1], [0, 3, 3, 1]])  # without seed 0 the second has more
+    assert own_rates(right).tolist() == [1, 0, 0, 0]
+    scores = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]])
+    assert at_own_rates(scores, right).tolist() == [0.5, 0.2, 0.3, 0.4]
+
+
+def test_swapped_replicates_choose_their_rates_anew():
+    rng = np.random.default_rng(3)
+    scores, right = rng.normal(size=(2, 3, 5)), rng.integers(0, 100, (2, 3, 5))
+    found = []
+    for swap in itertools.product((False, True), repeat=5):
+        a, b = scores.copy(), right.copy()
+        for seed in np.flatnonzero(swap):
+            a[:, :, seed], b[:, :, seed] = scores[::-1, :, seed], right[::-1, :, seed]
+        means = []
+        for rule in (0, 1):
+            own = []
+            for seed in range(5):
+                others = [b[rule, rate].sum() - b[rule, rate, seed] for rate in range(3)]
+                own.append(a[rule, others.index(max(others)), seed])
+            means.append(np.mean(own))
+        found.append(abs(means[0] - means[1]))
+    expected = np.mean([each >= found[0] - 1e-12 for each in found])
+    assert swap_p(scores, right) == pytest.approx(expected)
+
+
+def test_equal_rules_are_told_apart_no_more_often_than_the_level_says():
+    rng = np.random.default_rng(0)
+    low = sum(
+        swap_p(rng.normal(size=(2, 2, 8)), rng.integers(0, 50, (2, 2, 8))) <= 0.05
+        for _ in range(400)
+    )
+    assert low <= 0.05 * 400 + 3 * np.sqrt(0.05 * 0.95 * 400)
+
+
+def test_the_window_is_what_touches_the_best():
+    means = np.array([0.70, 0.60, 0.69, 0.71, 0.70])
+    near = useful_rates(means, margin=0.02)
+    assert near.tolist() == [False, False, True, True, True]
+    assert useful_rates(means[:1], margin=0.02).tolist() == [True]
