@@ -335,7 +335,7 @@ def test_c2_is_rl_on_code_whose_gppo_is_the_soft_arm_of_notebook_07(project):
         finish(stage, end=end, turned=seed)
     found = again(e).evidence()["C2"]
     for name, gap in (("GPPO - Clip-Higher", 0.25), ("GPPO - CISPO", 0.5)):
-        a, b = found.values[name]
+        a, b = found.values[f"RL on code: {name}"]
         assert a - b == pytest.approx([gap] * len(found.replicates))
     assert "code_decide" in found.words[0] and set(found.checked.values()) == {1.0}
     rows = again(e).table("code_scores").set_index(["benchmark", "rule"])

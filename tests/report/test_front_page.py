@@ -139,7 +139,7 @@ def test_what_the_front_page_says_is_what_was_measured():
             measured[claim] = measured.get(claim, "") + entry["measured"]
     source = r"(?=.*?(?:\(([CE]\d+)|\]\((results/\S+?\.csv)\)))"
     found = re.findall(r"([+-][\d.]+(?: points)? \[[^]]+\])" + source, text)
-    assert len(found) > 16
+    assert len(found) > 12
     for words, claim, table in found:
         if claim:
             assert words in measured[claim], claim
@@ -164,16 +164,6 @@ def test_the_reservations_of_the_front_page_are_those_of_the_results():
     rules = pairs(full / "05_clipping", "C1", "GPPO - Clip-Higher")
     by_world = 100 * (rules.a - rules.b)
     assert f"({by_world.max():.1f}; the median is {by_world.median():.1f})" in text
-    rates = pd.read_csv(full / "05_clipping" / "one_rate.csv")
-    here = (rates.learning_rate == 1e-4) & (rates.difference == "GPPO - Clip-Higher")
-    second = rules.b.mean() + rates[here].value.item()  # Clip-Higher's own rate is 1e-4
-    first = pairs(ROOT / "results" / "full-E5" / beyond, "E5", "M2PO - GPPO").b.mean()
-    assert f"at {first:.3f}, which".replace("0.", ".") in text
-    assert f"has at {second:.3f}.".replace("0.", ".") in text
-    factors = pd.read_csv(ROOT / "results" / "full-E5" / beyond / "factors.csv")
-    factors = factors[factors.rate == 1e-4].set_index("arm")
-    assert f"M2PO masks {100 * factors.cut['M2PO']:.3f} % of the tokens" in text
-    assert f"by 1 - {1 - factors.factor['TIS']:.0e}:".replace("e-0", "e-") in text
     levels = pairs(ROOT / "results" / "full-E3" / beyond, "E3", "30 % wrong: random - habit")
     costs = pd.read_csv(ROOT / "results" / "full-E3" / beyond / "effects.csv").value
     assert f"by {100 * ((levels.a - levels.b).mean() - costs.iloc[-1]):.1f}." in text
