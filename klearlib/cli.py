@@ -1,4 +1,4 @@
-"""``klear run | plan | new | show | report | evaluate | doctor | status``."""
+"""``klear run | plan | rules | new | show | report | merge | evaluate | doctor | status``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from klearlib.errors import Interrupted, KlearError, MissingAsset
 from klearlib.evaluate.arguments import add_evaluate_arguments
 from klearlib.run.stops import on_stop
 
+_RULES_OF = "full"  # whose worlds and rates the published rules ran in
 PROFILE = "mini"
 """Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
 enough for verdicts. `smoke` only shows that everything runs."""
@@ -82,6 +83,28 @@ def _run(arguments: argparse.Namespace) -> int:
         keep_going=arguments.keep_going,
         tensorboard=arguments.tensorboard,
     )
+
+
+def _rules(arguments: argparse.Namespace) -> int:
+    """Notebook 12 of `_RULES_OF` for one rule of a user's beside Clip-Higher."""
+    import yaml
+
+    from klearlib.params import load_profile
+    from klearlib.suite.notebooks import run
+
+    values = load_profile(_RULES_OF, "12_rules")
+    worlds = values["seeds"][: arguments.worlds]
+    settings = {
+        "rules": ["clip_higher", arguments.rule],
+        "more_rules": [],
+        "variants": {},
+        "learning_rates": values["common_rates"],
+        "seeds": worlds,
+    }
+    out = arguments.out or f"results/rule-{arguments.rule.rpartition(':')[2]}"
+    as_yaml = functools.partial(yaml.safe_dump, default_flow_style=True, width=sys.maxsize)
+    given = [f"{name}={as_yaml(value).strip()}" for name, value in settings.items()]
+    return run(_RULES_OF, ["12"], settings=given, out=out, workers=arguments.workers)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -239,6 +262,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
     tensorboard = "write the numbers for TensorBoard as well"
     run.add_argument("--tensorboard", metavar="DIR", help=tensorboard)
+
+    rules = commands.add_parser("rules", help="your clipping rule by the protocol of notebook 12")
+    rules.set_defaults(command=_rules)
+    rules.add_argument("rule", metavar="FILE.py:NAME", help="see docs/own-rule.md")
+    rules.add_argument("--worlds", type=int, default=8, metavar="N", help="2 to 16 (default: 8)")
+    rules.add_argument("--out", metavar="DIR", help="results folder (default: results/rule-NAME)")
+    rules.add_argument("--workers", type=_workers, metavar="N|ray", help="as of klear run")
 
     show = commands.add_parser("show", help="what the policy of an RL run wrote")
     show.set_defaults(command=_show)

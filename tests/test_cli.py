@@ -290,3 +290,25 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
+
+
+def test_rules_is_notebook_12_of_full_for_one_rule_beside_clip_higher(tmp_path, monkeypatch):
+    from klearlib.suite.plan import plan
+
+    (tmp_path / "mine.py").write_text("def half(ratio, advantage):\n    return ratio / 2\n")
+    for name in ("params", "notebooks"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(notebooks, "run", lambda *of, **how: asked.append((of, how)) or 0)
+    assert cli.main(["rules", "mine.py:half", "--worlds", "2"]) == 0
+    ((profile, only), how) = asked[0]
+    (planned,) = plan(profile, only, settings=how["settings"], out=how["out"])
+    e = planned.experiment
+    assert e.place.folder == tmp_path / "results" / "rule-half"
+    assert list(e.rules) == ["clip_higher", "half"] and e.own == ["half"]
+    assert e.params.seeds == [200, 201] and e.rates_of("half") == e.params.common_rates
+    assert len(e.stages()) == 2 * 2 * 2 and not e.variant_arms
+    everything = experiment_of("12_rules").params_of("full")
+    theirs = experiment_of("12_rules")(everything).arms["learning rate 0.0001: clip_higher", 200]
+    assert e.arms["learning rate 0.0001: clip_higher", 200].key == theirs.key

@@ -16,8 +16,9 @@ from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, usef
 from klearlib.experiments.results import Results, last_fifth, not_judged_text
 from klearlib.experiments.rule_grid import BASELINE, RuleGrid
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.experiments.shown import Figure, Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.paper.schema import Claim
+from klearlib.params import root
 from klearlib.report.bars import forest_figure
 from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.rule_figures import coefficient_grid, mechanism, profiles, rate_windows
@@ -142,6 +143,46 @@ class Rules(RuleGrid):
             p, swap, better = corrected.get(rule, np.nan), *tests[rule, "more"]
             row += [found.value, found.low, found.high, _two_sided(found), p, swap, better]
             yield [*row, "A/A pair" if rule == AA else _word(found, p)]
+
+    @table(
+        "The published rules, as results/full has them, around yours: in other worlds of the same "
+        "kind where the numbers of seeds differ, and on another machine.",
+        columns="rule, seeds, score, difference, diff_low, diff_high, verdict, where",
+        when=lambda e: bool(e.own) and e.published_rules is not None,
+    )
+    def published(self) -> Frame:
+        import pandas as pd
+
+        here = self.table("rules").assign(where="here")
+        both = pd.concat([here, self.published_rules.assign(where="results/full")])
+        columns = ["rule", "seeds", "score", "difference", "diff_low", "diff_high", "verdict"]
+        return both.sort_values("difference", ascending=False)[[*columns, "where"]]
+
+    @cached_property
+    def own(self) -> list[str]:
+        """The rules from files of the user's."""
+        return [k for k, rule in self.rules.items() if isinstance(rule, dict) and "source" in rule]
+
+    @cached_property
+    def published_rules(self) -> Frame | None:
+        """The table of rules of results/full, where another folder is written."""
+        import pandas as pd
+
+        file = root() / "results" / "full" / self.name / "rules.csv"
+        there = file.is_file() and file.parent != self.place.folder / self.name
+        return pd.read_csv(file) if there else None
+
+    def answers(self) -> list[str]:
+        if not self.own or not self.compared_rules:
+            return []
+        rows = self.table("rules").set_index("rule")
+        return [
+            f"{name} - Clip-Higher, each at its own learning rate: {row.difference:+.1f} points "
+            f"[{row.diff_low:+.1f}, {row.diff_high:+.1f}], n = {row.seeds}: {row.verdict} "
+            f"(p {row.p_holm:.2g}, by swaps {row.p_swap:.2g})"
+            for name in (self.titles[key] for key in self.own)
+            if name in rows.index and not np.isnan((row := rows.loc[name]).difference)
+        ]
 
     @table(
         "The mean over the common learning rates, in points less Clip-Higher's, tested as above; "

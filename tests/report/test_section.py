@@ -202,25 +202,25 @@ def explored(results, folder, changes, **verdicts):
 
 def test_explorations_that_ran_in_folders_of_their_own_count_together(tmp_path):
     results = tmp_path / "results"
-    only = {"explorations": ["E1"]}
-    explored(results, "mini-E1", only, E1="supported", E2="not run")
-    explored(results, "mini-E2", {"explorations": ["E2"]}, E1="not run", E2="contradicted")
+    only = {"explorations": ["E2"]}
+    explored(results, "mini-E2", only, E2="supported", E4="not run")
+    explored(results, "mini-E4", {"explorations": ["E4"]}, E2="not run", E4="contradicted")
     explored(results, "mini-E3", only | {"seeds": [7]}, E3="supported")  # another experiment
     place = Place(results / "mini", "mini", {})
     own = [fakes.record()]
 
     entries = {entry["claim"]: entry for entry in ledger(own, SUITE, place=place)}
-    words = {name: entries[name]["verdict"] for name in ("E1", "E2", "E3", "C1")}
-    assert words == {"E1": "supported", "E2": "contradicted", "E3": "not run", "C1": "undecided"}
-    assert [entries[n]["elsewhere"] for n in words] == ["mini-E1", "mini-E2", None, None]
-    assert entries["E1"]["reason"].startswith("results/mini-E1: neither")
-    assert entries["E1"]["survives_holm"] is not None
+    words = {name: entries[name]["verdict"] for name in ("E2", "E4", "E3", "C1")}
+    assert words == {"E2": "supported", "E4": "contradicted", "E3": "not run", "C1": "undecided"}
+    assert [entries[n]["elsewhere"] for n in words] == ["mini-E2", "mini-E4", None, None]
+    assert entries["E2"]["reason"].startswith("results/mini-E2: neither")
+    assert entries["E2"]["survives_holm"] is not None
 
-    verdicts = [fakes.verdict("E1", "no difference"), fakes.verdict("E2", "not run")]
+    verdicts = [fakes.verdict("E2", "no difference"), fakes.verdict("E4", "not run")]
     own += [fakes.record(notebook="11_beyond", verdicts=verdicts)]
     entries = {entry["claim"]: entry for entry in ledger(own, SUITE, place=place)}
-    assert entries["E1"]["verdict"] == "no difference" and entries["E1"]["elsewhere"] is None
-    assert entries["E2"]["verdict"] == "contradicted"
+    assert entries["E2"]["verdict"] == "no difference" and entries["E2"]["elsewhere"] is None
+    assert entries["E4"]["verdict"] == "contradicted"
     changed = Place(results / "mini-x", "mini", {"seeds": [0]})
     assert all(entry["elsewhere"] is None for entry in ledger(own[:1], SUITE, place=changed))
 
