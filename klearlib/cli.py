@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib import __version__
-from klearlib.errors import Interrupted, KlearError, MissingAsset
+from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
 from klearlib.run.stops import on_stop
 
@@ -93,15 +93,19 @@ def _rules(arguments: argparse.Namespace) -> int:
     from klearlib.suite.notebooks import run
 
     values = load_profile(_RULES_OF, "12_rules")
-    worlds = values["seeds"][: arguments.worlds]
+    every, (_, colon, name) = values["seeds"], arguments.rule.rpartition(":")
+    if not colon:
+        raise ParameterError(f"{arguments.rule}: write FILE.py:NAME of a rule")
+    if not 2 <= arguments.worlds <= len(every):
+        raise ParameterError(f"--worlds must be from 2 to {len(every)}, got {arguments.worlds}")
     settings = {
         "rules": ["clip_higher", arguments.rule],
         "more_rules": [],
         "variants": {},
         "learning_rates": values["common_rates"],
-        "seeds": worlds,
+        "seeds": every[: arguments.worlds],
     }
-    out = arguments.out or f"results/rule-{arguments.rule.rpartition(':')[2]}"
+    out = arguments.out or f"results/own-rule-{name}"
     as_yaml = functools.partial(yaml.safe_dump, default_flow_style=True, width=sys.maxsize)
     given = [f"{name}={as_yaml(value).strip()}" for name, value in settings.items()]
     return run(_RULES_OF, ["12"], settings=given, out=out, workers=arguments.workers)
@@ -267,7 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     rules.set_defaults(command=_rules)
     rules.add_argument("rule", metavar="FILE.py:NAME", help="see docs/own-rule.md")
     rules.add_argument("--worlds", type=int, default=8, metavar="N", help="2 to 16 (default: 8)")
-    rules.add_argument("--out", metavar="DIR", help="results folder (default: results/rule-NAME)")
+    rules.add_argument("--out", metavar="DIR", help="(default: results/own-rule-NAME)")
     rules.add_argument("--workers", type=_workers, metavar="N|ray", help="as of klear run")
 
     show = commands.add_parser("show", help="what the policy of an RL run wrote")

@@ -305,7 +305,7 @@ def test_rules_is_notebook_12_of_full_for_one_rule_beside_clip_higher(tmp_path, 
     ((profile, only), how) = asked[0]
     (planned,) = plan(profile, only, settings=how["settings"], out=how["out"])
     e = planned.experiment
-    assert e.place.folder == tmp_path / "results" / "rule-half"
+    assert e.place.folder == tmp_path / "results" / "own-rule-half"
     assert list(e.rules) == ["clip_higher", "half"] and e.own == ["half"]
     assert e.params.seeds == [200, 201] and e.rates_of("half") == e.params.common_rates
     assert len(e.stages()) == 2 * 2 * 2 and not e.variant_arms

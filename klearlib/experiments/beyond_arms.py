@@ -85,7 +85,7 @@ class BeyondParams(MathsRLParams):
 
 
 class BeyondArms(Experiment):
-    """An arm is a series "exploration, where: name", as "E1, 0.0001: beta_11"."""
+    """An arm is a series "exploration, where: name", as "E2, 0.0001, 8 updates: gppo"."""
 
     name = "11_beyond"
     Params = BeyondParams

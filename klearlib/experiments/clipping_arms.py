@@ -238,9 +238,10 @@ class ClippingArms(Experiment):
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
             return f"rules has no {' and no '.join(absent)}, which the claim is about"
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
-        by = self.statistics.tuning or self.params.seeds
-        mine = [s for (rule, _, seed), s in self.grid.items() if rule in waiting and seed in by]
-        names, done = " and ".join(map(TITLES.get, waiting)), sum(map(self.is_done, mine))
+        by, runs = self.statistics.tuning or self.params.seeds, self.rate_results.runs
+        mine = [cell for cell in self.grid if cell[0] in waiting and cell[2] in by]
+        done = sum((at_rate(rate, rule), seed) in runs for rule, rate, seed in mine)
+        names = " and ".join(map(TITLES.get, waiting))
         text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
         return text if waiting else ""
 

@@ -47,6 +47,7 @@ from klearlib.report.section import (
     is_paper_scale,
     write_section,
 )
+from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.files import write_text
@@ -163,11 +164,13 @@ class Experiment(Showing, Judged, Exploring):
     def looked_at(self) -> Rows:
         """The claims' own arms too; one that several have stands once."""
         shown = set()
-        for runs in self.judged_on().values():
-            for _, mine in runs.each(runs.series()):
-                first = next(iter(mine.runs.values())).about
-                title = first["title"].rpartition(", seed ")[0]
-                if first["stage"] != "rl" or title in shown:
+        for runs in self.looked_on():
+            for series, mine in runs.each(runs.series()):
+                every = [run.about for run in mine.runs.values()]
+                titles = {about["title"].rpartition(", seed ")[0] for about in every}
+                own = f"{series_style(series).label}, each at its own rate"
+                title = own if len(titles) > 1 else titles.pop()
+                if every[0]["stage"] != "rl" or title in shown:
                     continue
                 shown.add(title)
                 for word in ("first", "last"):
@@ -177,6 +180,10 @@ class Experiment(Showing, Judged, Exploring):
     def judged_on(self) -> dict[str, Results]:
         """ "" -> the runs that claims are judged on; a claim -> others that it is judged on."""
         return {"": self.runs}
+
+    def looked_on(self) -> list[Results]:
+        """The runs of the table `looked_at`."""
+        return [*self.judged_on().values()]
 
     def answers(self) -> list[str]:
         """Sentences on what the user asked beside the claims."""

@@ -103,6 +103,9 @@ class SoftReward(CodeRL):
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
         return super().run_sets() | {_SAME: self.same_rollouts}
 
+    def judged_on(self) -> dict[str, Results]:
+        return super().judged_on() | {"C22": self.done(_SAME)}
+
     @figure(
         "The paper's Fig. 3 and ours.",
         alt="Six panels. Top: the paper's curves for LiveCodeBench V5 and the mean reward under "
@@ -137,7 +140,8 @@ class SoftReward(CodeRL):
             row = {"reward": series_style(reward).label, "seeds": len(seeds)}
             row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
             same = self.done(_SAME)
-            agree = [_agreement(same, reward, seed) for seed in same.common_seeds([reward])]
+            seeds = [seed for seed in same.common_seeds([reward]) if _both(same, seed)]
+            agree = [_agreement(same, reward, seed) for seed in seeds]
             row |= {name: mine.mean(metric) for name, metric in _MEANS.items()}
             yield row | {"half_cosine": np.mean(agree) if agree else np.nan}
         for reward in self.series:
@@ -155,6 +159,7 @@ class SoftReward(CodeRL):
             return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
 
         same = self.done(_SAME)
+        same = same.with_seeds(s for s in same.common_seeds(self.series) if _both(same, s))
 
         def agreements(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return np.array([_agreement(same, arm, seed) for seed in seeds])
@@ -181,12 +186,15 @@ class SoftReward(CodeRL):
 
 
 def _agreement(same: Results, reward: str, seed: int) -> float:
-    """The mean cosine of the gradients of half batches, over the batches in which both halves have
-    one under either reward."""
-    lines = same.runs[reward, seed].metrics
+    """The mean cosine of the gradients of half batches over those of `_both`."""
+    return float(np.mean([line[f"half_cosine/{reward}"] for line in _both(same, seed)]))
+
+
+def _both(same: Results, seed: int) -> list[dict]:
+    """The batches in which both halves have a gradient under both rewards."""
     names = [f"half_cosine/{each}" for each in SoftReward.series]
-    both = [line for line in lines if all(line[name] is not None for name in names)]
-    return float(np.mean([line[f"half_cosine/{reward}"] for line in both])) if both else 0.0
+    lines = same.runs[SoftReward.series[0], seed].metrics
+    return [line for line in lines if all(line[name] is not None for name in names)]
 
 
 def _levels(means: np.ndarray) -> dict[str, float]:

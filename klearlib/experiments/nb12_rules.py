@@ -15,10 +15,11 @@ from klearlib.experiments.judged import shares_in_corners
 from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
 from klearlib.experiments.results import Results, last_fifth, not_judged_text
 from klearlib.experiments.rule_grid import BASELINE, RuleGrid
+from klearlib.experiments.rules import RULE_OPTIONS
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
 from klearlib.paper.schema import Claim
-from klearlib.params import root
+from klearlib.params import RLOptions, root
 from klearlib.report.bars import forest_figure
 from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.rule_figures import coefficient_grid, mechanism, profiles, rate_windows
@@ -26,6 +27,7 @@ from klearlib.report.section import SampleItem
 from klearlib.report.verdicts import Evidence, verdicts
 from klearlib.rl.rule_table import PUBLISHED
 
+_CLIP = (0.2, 0.28)  # of the published rules that have none of their own
 AA = "tis"
 """Clip-Higher by another name here: the sampler and the trainer agree to rounding."""
 
@@ -71,9 +73,10 @@ class Rules(RuleGrid):
         about = paper.claim("E5")
         if absent := self._lacks(about):
             return absent
-        seeds = [s for s in self.common_seeds(*about.arms) if s in self.deciding_seeds]
+        done = [{*self.common_seeds(*each.a, *each.b)} for each in about.comparisons]
+        seeds = sorted(set.intersection({*self.deciding_seeds}, *done))
         if len(seeds) < 2:
-            return "two replicates of all rules at all common learning rates are needed"
+            return "two replicates of all rules at all of their learning rates are needed"
         values = {}
         for each in about.comparisons:
             rates = self.rates_of(*each.a, *each.b)
@@ -89,6 +92,11 @@ class Rules(RuleGrid):
         return at_own_rates(scores, right), [rates[place] for place in own_rates(right)]
 
     def _lacks(self, about: Claim) -> str:
+        p = self.params
+        changed = [n for n in RULE_OPTIONS if n in changed_options(p.options, RLOptions)]
+        if changed or (p.eps_low, p.eps_high) != _CLIP:
+            what = " and ".join(changed) or "another clip range"
+            return f"{what} makes other rules of the claim's"
         absent = [rule for rule in about.arms if rule not in self.rules]
         return f"rules has no {' and no '.join(absent)}, which the claim is about" if absent else ""
 
@@ -149,8 +157,9 @@ class Rules(RuleGrid):
         "kind where the numbers of seeds differ, and on another machine.",
         columns="rule, seeds, score, difference, diff_low, diff_high, verdict, where",
         when=lambda e: bool(e.own) and e.published_rules is not None,
+        name="published",
     )
-    def published(self) -> Frame:
+    def published_table(self) -> Frame:
         import pandas as pd
 
         here = self.table("rules").assign(where="here")
@@ -208,7 +217,7 @@ class Rules(RuleGrid):
             ]
             p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
             every = self.rates_of(rule)
-            near = self._useful(self.values(rule, seeds, every)[0].mean(1), every)
+            near = self._useful(rule) or [np.nan]
             window = np.log2(max(near) / min(near))
             tests[rule] = compare(100 * own.mean(0), 100 * theirs.mean(0), margin=margin)
             rows[rule] = [
@@ -231,8 +240,9 @@ class Rules(RuleGrid):
         "t interval, and what went with it.",
         columns="rule, learning_rate, seeds, score, low, high, collapsed, entropy, low_corner, "
         "smallest_ratio, truncated",
+        name="rates",
     )
-    def rates(self) -> Rows:
+    def rates_table(self) -> Rows:
         for rule in self.rules:
             for rate in self.rates_of(rule):
                 mine = self.at(rate).of(rule)
@@ -317,15 +327,18 @@ class Rules(RuleGrid):
         "against the learning rate, its useful window drawn below.",
     )
     def windows(self) -> Figure:
-        wide = [t for rule, t in self.titles.items() if len(self.rates_of(rule)) > 2]
-        frame = self.table("rates").astype({"learning_rate": float})
-        frame = frame[frame["rule"].isin(wide)] if wide else frame
-        useful = {
-            rule: self._useful(mine["score"].to_numpy(), mine["learning_rate"])
-            for rule, mine in frame.groupby("rule")
-        }
-        pairs = zip(frame["rule"], frame["learning_rate"], strict=True)
-        return rate_windows(frame.assign(useful=[rate in useful[rule] for rule, rate in pairs]))
+        import pandas as pd
+
+        rows = []
+        for rule in self.rules:
+            rates, seeds = self.rates_of(rule), self.common_seeds(rule)
+            if seeds and len(rates) == len(self.params.learning_rates):
+                near = self._useful(rule)
+                for rate, scores in zip(rates, self.values(rule, seeds, rates)[0], strict=True):
+                    spread = self._interval(scores, seeds)
+                    rows.append([self.titles[rule], rate, *spread, rate in near])
+        columns = ["rule", "learning_rate", "score", "low", "high", "useful"]
+        return rate_windows(pd.DataFrame(rows, columns=columns))
 
     @figure(
         "Each rule less Clip-Higher, at its own learning rate and at the mean of the common ones; "
@@ -369,7 +382,7 @@ class Rules(RuleGrid):
         when=lambda e: bool(e.measured),
     )
     def mechanism(self) -> Figure:
-        runs = next(iter(self.measured.values()))
+        runs = next(iter(self.measured.values()), Results({}))
         return mechanism(
             runs.curve("train/gradient_norm2_low_negative"),
             runs.curve("train/gradient_norm2_inside"),
@@ -399,7 +412,12 @@ class Rules(RuleGrid):
         ends, starts = (each.set_index("seed")["value"].loc[[*seeds]] for each in (ends, starts))
         return (starts - ends).to_numpy() > most
 
-    def _useful(self, means: np.ndarray, rates: Sequence[float]) -> list[float]:
+    def _useful(self, rule: str) -> list[float]:
+        """The useful rates of a rule, over the seeds that it has at all of its rates."""
+        rates, seeds = self.rates_of(rule), self.common_seeds(rule)
+        if not seeds:
+            return []
+        means = self.values(rule, seeds, rates)[0].mean(1)
         near = useful_rates(means, margin=self.statistics.margin)
         return [rate for rate, is_near in zip(rates, near, strict=True) if is_near]
 
@@ -427,7 +445,7 @@ class Rules(RuleGrid):
             f"All rules run at {rates}; E1 and E8 are decided at {self.params.decided_at:g}. E8 "
             "follows E1 in a fixed sequence and is tested only where E1 is supported.",
             "A rule has the numbers and the means of its paper or its authors' code (column "
-            "source), with this notebook's clip range where the paper has none.",
+            "source), and 0.2 and 0.28 where they have no clip range.",
             "TIS corrects for the sampler, which computes as the trainer does here, so it is "
             "Clip-Higher to rounding: the A/A pair, which shows the noise of training.",
             self.note_on_seeds("the SFT checkpoint"),

@@ -41,14 +41,17 @@ def swap_p(scores: np.ndarray, right: np.ndarray) -> float:
         swaps = np.random.default_rng(0).integers(0, 2, (_DRAWS, seeds))
         swaps[0] = 0
 
-    def swapped(values: np.ndarray) -> np.ndarray:  # [draws, 2, rates, seeds]
+    def swapped(values: np.ndarray, by: np.ndarray) -> np.ndarray:  # [draws, 2, rates, seeds]
         first, second = values
-        turned = swaps[:, None, :] == 1
+        turned = by[:, None, :] == 1
         return np.stack([np.where(turned, second, first), np.where(turned, first, second)], axis=1)
 
-    own = at_own_rates(swapped(scores), swapped(right))  # [draws, 2, seeds]
-    differences = own.mean(-1)[:, 0] - own.mean(-1)[:, 1]
-    return float((np.abs(differences) >= abs(differences[0]) - 1e-12).mean())
+    parts = []
+    for by in np.array_split(swaps, max(1, len(swaps) // 4096)):  # a few megabytes at a time
+        own = at_own_rates(swapped(scores, by), swapped(right, by)).mean(-1)  # [draws, 2]
+        parts.append(own[:, 0] - own[:, 1])
+    differences = np.abs(np.concatenate(parts))
+    return float((differences >= differences[0] - 1e-12).mean())
 
 
 def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:

@@ -179,11 +179,15 @@ class RuleGrid(Experiment):
     def variant(self, name: str) -> Results:
         """The runs of a variant, by rule."""
         runs = self.done(VARIANTS)
-        names = {each: each.rpartition(": ")[2] for each in runs.series()}
-        return runs.of(*(n for n in names if n.rpartition(": ")[0] == name)).renamed(names)
+        head = f"{name}: "
+        names = {each: each.removeprefix(head) for each in runs.series() if each.startswith(head)}
+        return runs.of(*names).renamed(names)
 
     def judged_on(self) -> dict[str, Results]:
-        return {"": self.at(self.params.decided_at)}
+        return {"": self.at(self.params.decided_at), "E5": self.runs}
+
+    def looked_on(self) -> list[Results]:
+        return [self.at(self.params.decided_at)]
 
     def common_seeds(self, *rules: str, rates: Iterable[float] = ()) -> list[int]:
         """The seeds that all of `rules` have finished at all of `rates`, by default those that all

@@ -56,7 +56,9 @@ def read_rules(given: object) -> list[str | dict]:
     titles = [each.title for each in rule_arms(found)]
     taken = {each.casefold() for pair in TITLES.items() for each in pair}
     for rule, title in zip(found, titles, strict=True):
-        if titles.count(title) > 1 or (not isinstance(rule, str) and title.casefold() in taken):
+        alone = isinstance(rule, str) or rule.keys() == {"name"}
+        is_taken = title.casefold() in taken or title in PUBLISHED  # by which claims know them
+        if titles.count(title) > 1 or (not alone and is_taken):
             raise ParameterError(
                 f"rules: {title!r} names more than one rule: leave one out, or give it a label, as "
                 f"{{name: {rule if isinstance(rule, str) else rule['name']}, label: another}}"

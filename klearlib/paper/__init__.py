@@ -1,5 +1,5 @@
-"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C24;
-and what the suite asks beyond it, E1-E5.
+"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C26;
+and what the suite asks beyond it, E1 and on.
 
 Tables hold the cells as printed, in percent. Figures were recovered from the vector drawing of the
 PDF, so they are plotted values, rounded by the authors to 0.001. One run per line: the paper prints

@@ -87,7 +87,10 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
 def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
     """A panel for each rule: the share of its scores, fractions, that are at least x."""
     import numpy as np
+    import pandas as pd
 
+    if not scores:
+        return learning_curves(pd.DataFrame(columns=COLUMNS))  # which says so
     columns = min(5, len(scores))
     lines = -(-len(scores) // columns)
     figure = new_figure(2.5 * columns + 0.6, 2.0 * lines + 0.6)
@@ -127,6 +130,8 @@ def mechanism(
 
     both = corner.merge(inside, on=["series", "seed", "step"], suffixes=("", "_inside"))
     both = both[both["value_inside"] > 0]
+    if not len(both):
+        return learning_curves(both.reindex(columns=COLUMNS))  # which says so
     both = both.assign(value=both["value"] / both["value_inside"])
     figure = new_figure(11.5, 3.9)
     with figure_style():

@@ -240,16 +240,19 @@ def _plateau(
     less = statistics.holm([each.p_less for each in found])
     if any(p <= least and not each.equivalent for p, each in zip(less, found, strict=True)):
         return statistics.Decision(statistics.CONTRADICTED, "a difference has the other sign")
-    if all(each.equivalent for each in found):
-        return statistics.decide(found, margin=margin, unit=unit)
     if first.p_greater <= least and all(e.equivalent or e.p_greater <= least for e in others):
         reason = f"the first has its sign, no other one is below by {margin:.3g} {unit}"
         return statistics.Decision(statistics.SUPPORTED, reason)
+    if all(each.equivalent for each in found):
+        reason = f"inside +-{margin:.3g} {unit}"
+        return statistics.Decision(statistics.NO_DIFFERENCE, reason)
     needed = statistics.replicates_needed(found, margin=margin, spread=spread)
     reason = "the first sign, or that no other one is below, cannot be told"
     return statistics.Decision(statistics.UNDECIDED, reason, needed)
 
 
+_SIGNED = {"plateau": 1}
+"""Kind of claim -> how many of its comparisons, the first ones, must have its sign; else all."""
 _JUDGES = {"equivalence": _equivalence, "plateau": _plateau}
 """Kind of claim -> what decides it, where it is not `statistics.decide`."""
 
@@ -409,11 +412,11 @@ def _corrected(entries: list[dict]) -> list[dict]:
     for letter in "CE":
         family = {
             entry["claim"]: min(
-                max(each["p_greater"] for each in found),
+                max(each["p_greater"] for each in found[: _SIGNED.get(entry["kind"])]),
                 min(holm([each["p_less"] for each in found])),
             )
             for entry in entries
-            if (found := entry["comparisons"][: 1 if entry["kind"] == "plateau" else None])
+            if (found := entry["comparisons"])
             and entry["claim"].startswith(letter)
             and entry["kind"] != "equivalence"
         }

@@ -140,7 +140,15 @@ def test_the_section_has_its_figures(decides):
     tables = {"rules", "common", "rates", "variants", "corners", "replicates", "looked_at"}
     assert {each["name"] for each in written["tables"]} == tables
     assert len(e.table("corners")) == 2 * 4
-    assert rules().figure("windows")  # of nothing
+
+
+def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
+    e = rules()
+    for name in ("windows", "forest", "profile", "mechanism"):
+        assert [t.get_text() for a in e.figure(name).axes for t in a.texts] == ["not run yet"]
+    assert e.figure("coefficients").axes
+    for name in ("rules", "common", "rates", "variants", "corners"):
+        assert e.table(name).empty and len(e.table(name).columns) > 6
 
 
 @pytest.mark.parametrize(
@@ -149,6 +157,7 @@ def test_the_section_has_its_figures(decides):
         ({"common_rates": [3e-4]}, "common_rates has 0.0003"),
         ({"variants": {"a": VARIANT | {"seeds": [9]}}}, "variants: a: seeds has 9"),
         ({"more_rules": ["gppo"]}, "names more than one rule"),
+        ({"more_rules": [{"name": "sapo", "label": "gspo"}]}, "'gspo' names more than one rule"),
         ({"mini_batch_problems": 8}, "all rules are equal"),
         ({"variants": {"a": VARIANT | {"option": {}}}}, "option"),
     ],

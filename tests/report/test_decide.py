@@ -123,6 +123,21 @@ def test_truth_table_of_an_equivalence(effect, noise, word):
     assert order((effect,), name="C15", checked={}, noise=noise).verdict == word
 
 
+@pytest.mark.parametrize(
+    ("effects", "word"),
+    [
+        ((0.01, 0.0, 0.0), "supported"),  # above 0, inside the margin, and the others are alike
+        ((UP, 0.0, UP), "supported"),
+        ((UP, 0.0, DOWN), "contradicted"),
+        ((-0.005, 0.001, 0.001), "no difference"),  # small, with the other sign
+        ((0.0, 0.0, 0.0), "no difference"),
+        ((0.0, UP, 0.0), "undecided"),
+    ],
+)
+def test_truth_table_of_a_plateau(effects, word):
+    assert order(effects, name="C8", checked={}, noise=0.004, num=16).verdict == word
+
+
 def test_what_is_published_is_in_the_claims_unit_and_the_text_in_points():
     found = order((UP, UP), num=6)
     first = found.comparisons[0]

@@ -39,8 +39,8 @@ def coefficients_of(
         if made.weights is not None:
             tokens = (ratio.log(), advantage, torch.arange(len(ratio)))
             factor = factor * made.weights(*tokens)
-            first = made.weights(*(each[:1] for each in tokens))
-            if not torch.allclose(first, made.weights(*tokens)[:1]):
+            ends = torch.cat([made.weights(*(e[[i]] for e in tokens)) for i in (0, -1)])
+            if not torch.allclose(ends, made.weights(*tokens)[[0, -1]]):
                 return None
         columns[name] = factor.numpy()
     return pd.DataFrame(columns)
