@@ -325,6 +325,7 @@ class Rules(RuleGrid):
         "of the rule's best.",
         alt="One panel for each rule that runs at every rate: mean score with 95 % interval "
         "against the learning rate, its useful window drawn below.",
+        when=lambda e: len(e.params.learning_rates) > 1,
     )
     def windows(self) -> Figure:
         import pandas as pd
@@ -332,7 +333,7 @@ class Rules(RuleGrid):
         rows = []
         for rule in self.rules:
             rates, seeds = self.rates_of(rule), self.common_seeds(rule)
-            if seeds and len(rates) == len(self.params.learning_rates):
+            if seeds and len(rates) == len(self.params.learning_rates) > 1:
                 near = self._useful(rule)
                 for rate, scores in zip(rates, self.values(rule, seeds, rates)[0], strict=True):
                     spread = self._interval(scores, seeds)

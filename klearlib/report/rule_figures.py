@@ -3,10 +3,11 @@ the mechanism of the low corner."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klearlib.report.curves import COLUMNS, learning_curves, title
+from klearlib.report.curves import COLUMNS, learning_curves
 from klearlib.report.style import figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _INK, _PALE, _UP, _DOWN, _BAND = "#222222", "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
 _HIGHEST = 2.2  # of F drawn
+_TITLE_CHARS = 22
 
 
 def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
@@ -23,9 +25,9 @@ def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
     depends on the batch."""
     columns = min(5, len(shapes))
     lines = -(-len(shapes) // columns)
-    figure = new_figure(2.5 * columns + 0.6, 2.0 * lines + 0.9)
+    figure = new_figure(2.5 * columns + 0.6, 2.2 * lines + 0.9)
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for axis, (name, shape) in zip(axes, shapes.items(), strict=False):
             axis.plot([0.1, _HIGHEST], [0.1, _HIGHEST], color=_PALE, linewidth=1.0)
             if shape is None:
@@ -36,16 +38,22 @@ def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
                 axis.plot(shape["ratio"], shown["negative"], color=_DOWN, linewidth=2.0, ls="--")
             axis.set_xlim(0.1, _HIGHEST)
             axis.set_ylim(-0.08, _HIGHEST)
-            title(axis, name)
-        for axis in axes[len(shapes) :]:
-            axis.set_visible(False)
+            axis.set_title(textwrap.fill(name, _TITLE_CHARS))
+        _under(axes, len(shapes), columns, "ratio r")
         axes[0].plot([], [], color=_UP, linewidth=2.0, label="A > 0")
         axes[0].plot([], [], color=_DOWN, linewidth=2.0, ls="--", label="A < 0")
         axes[0].plot([], [], color=_PALE, label="F = r")
         figure.legend(loc="outside lower center", ncols=3)
-        figure.supxlabel("ratio r", fontsize=10)
         figure.supylabel("F", fontsize=10)
     return figure
+
+
+def _under(axes: np.ndarray, count: int, columns: int, label: str) -> None:
+    """Hide the axes beyond `count`, and name the x axis of the last one of each column."""
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    for axis in axes[max(0, count - columns) : count]:
+        axis.set_xlabel(label)
 
 
 def rate_windows(frame: pd.DataFrame) -> Figure:
@@ -63,7 +71,7 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
     figure = new_figure(3.0 * columns + 0.6, 2.6 * lines + 0.5)
     best = 100 * frame["score"].max()
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for axis, (rule, mine) in zip(axes, groups, strict=False):
             rate, score = mine["learning_rate"].to_numpy(), mine["score"].to_numpy()
             spread = 100 * np.stack([score - mine["low"], mine["high"] - score])
@@ -76,10 +84,9 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
             axis.set_xscale("log")
             axis.set_xticks(rate, labels=[f"{each:g}" for each in rate])
             axis.set_xticks([], minor=True)
-            title(axis, f"{rule}: {np.log2(near[-1] / near[0]):g} doublings")
-        for axis in axes[len(groups) :]:
-            axis.set_visible(False)
-        figure.supxlabel("learning rate", fontsize=10)
+            window = f"{np.log2(near[-1] / near[0]):g} doublings"
+            axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\n{window}")
+        _under(axes, len(groups), columns, "learning rate")
         figure.supylabel("score, percent", fontsize=10)
     return figure
 
@@ -93,9 +100,9 @@ def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
         return learning_curves(pd.DataFrame(columns=COLUMNS))  # which says so
     columns = min(5, len(scores))
     lines = -(-len(scores) // columns)
-    figure = new_figure(2.5 * columns + 0.6, 2.0 * lines + 0.6)
+    figure = new_figure(2.5 * columns + 0.6, 2.2 * lines + 0.6)
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         places = {}
         for name, values in scores.items():
             ordered = np.sort(100 * values)
@@ -105,10 +112,8 @@ def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
                 axis.step(*other, where="pre", color=_PALE, linewidth=0.8)
             axis.step(*own, where="pre", color=_UP, linewidth=2.2)
             axis.set_ylim(-0.02, 1.02)
-            title(axis, name)
-        for axis in axes[len(scores) :]:
-            axis.set_visible(False)
-        figure.supxlabel("score, percent", fontsize=10)
+            axis.set_title(textwrap.fill(name, _TITLE_CHARS))
+        _under(axes, len(scores), columns, "score, percent")
         figure.supylabel("share at least x", fontsize=10)
     return figure
 
@@ -145,14 +150,14 @@ def mechanism(
                 axis.plot(mine.index, mine.to_numpy(), label=label, **look)
             axis.set_xlabel("RL step")
         left.set_yscale("symlog", linthresh=1e-3)
-        title(left, "low corner / inside,\nsquared gradient norm")
-        title(middle, "change of log-probability in a step,\nA < 0, nats")
+        left.set_title("low corner / inside,\nsquared gradient norm")
+        middle.set_title("change of log-probability in a step,\nA < 0, nats")
         pushes = np.linspace(0, 12, 200)  # n eta
         right.plot(pushes, -np.log1p(pushes), color=_UP, linewidth=2.2, label="F = r")
         look = {"color": _DOWN, "linewidth": 2.2, "ls": "--"}
         right.plot(pushes, -floor * pushes, **look, label=f"F = {floor:g}")
         right.set_xlabel("pushes times rate, n eta")
-        title(right, "one logit of a rare token,\nchange by n pushes")
+        right.set_title("one logit of a rare token,\nchange by n pushes")
         left.legend(fontsize=8)
         right.legend(fontsize=8)
     return figure

@@ -37,10 +37,12 @@ def coefficients_of(
         of_token = {"logp_old": old, "logp": old + ratio.log(), "entropy": torch.ones_like(old)}
         factor = coefficient(ratio, advantage, made, **of_token)
         if made.weights is not None:
-            tokens = (ratio.log(), advantage, torch.arange(len(ratio)))
-            factor = factor * made.weights(*tokens)
-            ends = torch.cat([made.weights(*(e[[i]] for e in tokens)) for i in (0, -1)])
-            if not torch.allclose(ends, made.weights(*tokens)[[0, -1]]):
+            one = torch.zeros(1, dtype=torch.int64)
+            pairs = zip(ratio.log().split(1), advantage.split(1), strict=True)
+            alone = torch.cat([made.weights(*pair, one) for pair in pairs])
+            together = made.weights(ratio.log(), advantage, torch.arange(len(ratio)))
+            if not torch.allclose(alone, together):
                 return None
+            factor = factor * alone
         columns[name] = factor.numpy()
     return pd.DataFrame(columns)
