@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, partial
 
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.statistics import Comparison, compare, holm
+from klearlib.evaluate.statistics import compare, holm
 from klearlib.experiments.demos.rule_shapes import coefficients_of
 from klearlib.experiments.judged import shares_in_corners
-from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
+from klearlib.experiments.own_rates import (
+    at_own_rates,
+    counted,
+    own_rates,
+    swap_p,
+    two_sided,
+    word,
+)
 from klearlib.experiments.results import Results, last_fifth, not_judged_text
 from klearlib.experiments.rule_grid import BASELINE, RuleGrid
 from klearlib.experiments.rules import RULE_OPTIONS
-from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
 from klearlib.paper.schema import Claim
 from klearlib.params import RLOptions, root
@@ -64,9 +69,9 @@ class Rules(RuleGrid):
         """E8 follows E1 in a fixed sequence, so that both share one error rate."""
         if isinstance(first, str):
             return first
-        word = verdicts({"E1": first}, self.judging)[0].verdict
-        if word not in ("supported", "reproduced"):
-            return f"it follows E1 in a fixed sequence, and E1 is {word}"
+        found = verdicts({"E1": first}, self.judging)[0].verdict
+        if found not in ("supported", "reproduced"):
+            return f"it follows E1 in a fixed sequence, and E1 is {found}"
         return self._at_one_rate("E8")
 
     def _at_own_rates(self) -> Evidence | str:
@@ -134,7 +139,7 @@ class Rules(RuleGrid):
             scores, right = (np.stack(each) for each in zip(*both, strict=True))
             a, b = at_own_rates(scores, right)
             _, chosen = self._own(rule, seeds, rates)
-            rows[rule] = [self.titles[rule], self._source(rule), _counted(chosen), len(seeds)]
+            rows[rule] = [self.titles[rule], self._source(rule), counted(chosen), len(seeds)]
             rows[rule] += self._interval(a, seeds)
             if rule == BASELINE:
                 continue
@@ -142,15 +147,15 @@ class Rules(RuleGrid):
             better = float(np.mean((a > b) + (a == b) / 2))
             tests[rule, "more"] = [swap_p(scores, right), better]
         family = [rule for rule in tests if isinstance(rule, str) and rule != AA]
-        corrected = holm([_two_sided(tests[rule]) for rule in family])
+        corrected = holm([two_sided(tests[rule]) for rule in family])
         corrected = dict(zip(family, corrected, strict=True))
         for rule, row in rows.items():
             if (found := tests.get(rule)) is None:
                 yield [*row, *[np.nan] * 7, ""]
                 continue
             p, swap, better = corrected.get(rule, np.nan), *tests[rule, "more"]
-            row += [found.value, found.low, found.high, _two_sided(found), p, swap, better]
-            yield [*row, "A/A pair" if rule == AA else _word(found, p)]
+            row += [found.value, found.low, found.high, two_sided(found), p, swap, better]
+            yield [*row, "A/A pair" if rule == AA else word(found, p)]
 
     @table(
         "The published rules, as results/full has them, around yours: in other worlds of the same "
@@ -227,11 +232,11 @@ class Rules(RuleGrid):
                 mine.of(rule).mean("train/token_share_low_negative"),
             ]
         family = [rule for rule in rows if rule not in (AA, BASELINE)]
-        corrected = holm([_two_sided(tests[rule]) for rule in family])
+        corrected = holm([two_sided(tests[rule]) for rule in family])
         corrected = dict(zip(family, corrected, strict=True))
         for rule, row in rows.items():
             found, score, rest = tests[rule], row[:5], row[5:]
-            against = [found.value, found.low, found.high, _two_sided(found)]
+            against = [found.value, found.low, found.high, two_sided(found)]
             against = [np.nan] * 4 if rule == BASELINE else against
             yield [*score, *against, corrected.get(rule, np.nan), *rest]
 
@@ -392,41 +397,6 @@ class Rules(RuleGrid):
             floor=1 - self.params.eps_low,
         )
 
-    def _scores(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
-        on = self.decided_on_benchmarks
-        return runs.replicate_scores(rule, seeds, on, statistic="second_half")
-
-    def _difference(
-        self, runs: Results, rule: str, other: Results, against: str, seeds: Sequence[int]
-    ) -> list[float]:
-        """In points, with its interval; NaN for fewer than two seeds."""
-        if len(seeds) < 2:
-            return [np.nan] * 3
-        a, b = self._scores(runs, rule, seeds), self._scores(other, against, seeds)
-        found = compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
-        return [found.value, found.low, found.high]
-
-    def _collapsed(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
-        """bool [seeds]: whether a run ends further below its start than C3 allows."""
-        most = paper.claim("C3").rule.numbers["max_score_drop"]
-        ends, starts = (runs.of(rule).end_scores("validation", first=f) for f in (False, True))
-        ends, starts = (each.set_index("seed")["value"].loc[[*seeds]] for each in (ends, starts))
-        return (starts - ends).to_numpy() > most
-
-    def _useful(self, rule: str) -> list[float]:
-        """The useful rates of a rule, over the seeds that it has at all of its rates."""
-        rates, seeds = self.rates_of(rule), self.common_seeds(rule)
-        if not seeds:
-            return []
-        means = self.values(rule, seeds, rates)[0].mean(1)
-        near = useful_rates(means, margin=self.statistics.margin)
-        return [rate for rate, is_near in zip(rates, near, strict=True) if is_near]
-
-    def _interval(self, scores: np.ndarray, seeds: Sequence[int]) -> list[float]:
-        import pandas as pd
-
-        return [*seed_interval(pd.Series(scores, pd.Index(seeds, name="seed")))]
-
     def _source(self, rule: str) -> str:
         spec = self.rules[rule]
         if isinstance(spec, str):
@@ -451,19 +421,3 @@ class Rules(RuleGrid):
             "Clip-Higher to rounding: the A/A pair, which shows the noise of training.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-def _counted(rates: Sequence[float]) -> str:
-    """The rates that replicates chose, as "5e-05 (14), 0.0001 (2)"."""
-    counts = sorted(Counter(rates).items())
-    return ", ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
-
-
-def _two_sided(found: Comparison) -> float:
-    return min(1.0, 2 * min(found.p_greater, found.p_less))
-
-
-def _word(found: Comparison, p: float) -> str:
-    if p <= 0.05:
-        return "higher" if found.value > 0 else "lower"
-    return "same" if found.equivalent else "undecided"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
+
+from klearlib.evaluate.statistics import ONE_SIDED, Comparison
 
 _DRAWS = 2**16
 
@@ -65,3 +70,21 @@ def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:
     best, places = means.argmax(), np.arange(len(means))
     low, high = far[far < best], far[far > best]
     return (places > low.max(initial=-1)) & (places < high.min(initial=len(means)))
+
+
+def counted(rates: Sequence[float]) -> str:
+    """The rates that replicates chose, as "5e-05 (14), 0.0001 (2)"."""
+    counts = sorted(Counter(rates).items())
+    return ", ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
+
+
+def two_sided(found: Comparison) -> float:
+    """The p-value of a difference, whatever its sign."""
+    return min(1.0, 2 * min(found.p_greater, found.p_less))
+
+
+def word(found: Comparison, p: float) -> str:
+    """What a difference says by its corrected two-sided p-value, or by its 90 % interval."""
+    if p <= 2 * ONE_SIDED:
+        return "higher" if found.value > 0 else "lower"
+    return "same" if found.equivalent else "undecided"

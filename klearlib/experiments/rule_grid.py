@@ -10,13 +10,17 @@ from functools import cached_property
 
 import numpy as np
 
+from klearlib import paper
 from klearlib.errors import ParameterError
+from klearlib.evaluate.statistics import compare
 from klearlib.experiments.benchmarks import decided_on, deciding
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import origins
+from klearlib.experiments.own_rates import useful_rates
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import at_rate, read_rules, require_usable, rule_key, rule_title
+from klearlib.experiments.score_tables import seed_interval
 from klearlib.params import RLOptions
 from klearlib.params.fields import Record, amended, choice, count, parameter
 from klearlib.params.options import NOT_STATED
@@ -220,3 +224,38 @@ class RuleGrid(Experiment):
         if self.params.decides_on == VALIDATION:
             return [VALIDATION]
         return deciding("E1", self.params.profile, "math")
+
+    def _scores(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
+        on = self.decided_on_benchmarks
+        return runs.replicate_scores(rule, seeds, on, statistic="second_half")
+
+    def _difference(
+        self, runs: Results, rule: str, other: Results, against: str, seeds: Sequence[int]
+    ) -> list[float]:
+        """In points, with its interval; NaN for fewer than two seeds."""
+        if len(seeds) < 2:
+            return [np.nan] * 3
+        a, b = self._scores(runs, rule, seeds), self._scores(other, against, seeds)
+        found = compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
+        return [found.value, found.low, found.high]
+
+    def _collapsed(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
+        """bool [seeds]: whether a run ends further below its start than C3 allows."""
+        most = paper.claim("C3").rule.numbers["max_score_drop"]
+        ends, starts = (runs.of(rule).end_scores("validation", first=f) for f in (False, True))
+        ends, starts = (each.set_index("seed")["value"].loc[[*seeds]] for each in (ends, starts))
+        return (starts - ends).to_numpy() > most
+
+    def _useful(self, rule: str) -> list[float]:
+        """The useful rates of a rule, over the seeds that it has at all of its rates."""
+        rates, seeds = self.rates_of(rule), self.common_seeds(rule)
+        if not seeds:
+            return []
+        means = self.values(rule, seeds, rates)[0].mean(1)
+        near = useful_rates(means, margin=self.statistics.margin)
+        return [rate for rate, is_near in zip(rates, near, strict=True) if is_near]
+
+    def _interval(self, scores: np.ndarray, seeds: Sequence[int]) -> list[float]:
+        import pandas as pd
+
+        return [*seed_interval(pd.Series(scores, pd.Index(seeds, name="seed")))]
