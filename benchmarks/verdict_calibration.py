@@ -11,7 +11,7 @@ the rules of `klearlib.evaluate.statistics.decide`, worked out here on whole arr
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +43,12 @@ class Family:
 
 MATHS = Family("maths RL", 1.6, 0.0, 34.0, 480)
 CODE = Family("code RL", 1.9, 4.0, 36.0, 240)
+FULL_CODE = replace(CODE, problems=960)
 STUDENTS = Family("maths students", 3.0, 21.0, 51.0, 480)
 DESIGNS = (
-    ("mini: one world, margin 5", 5.0, ((MATHS, 5), (CODE, 5), (STUDENTS, 4)), False),
-    ("full: a world each, margin 2", 2.0, ((MATHS, 10), (CODE, 10), (STUDENTS, 10)), True),
+    ("mini: one world, margin 5", 5.0, ((MATHS, 4), (CODE, 3), (STUDENTS, 3)), False),
+    ("full: a world each, margin 2", 2.0, ((MATHS, 16), (FULL_CODE, 12)), True),
+    ("full: students, margin 5", 5.0, ((STUDENTS, 16),), True),
 )
 TRUTHS = {
     "null": (0.0,),
