@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -85,6 +85,8 @@ class RuleGridParams(MathsRLParams):
         super().__post_init__()
         for name in ("rules", "more_rules"):  # the defaults have not been read
             object.__setattr__(self, name, _some_rules(getattr(self, name)))
+        whole = {name: asdict(each) for name, each in self.named_variants.items()}
+        object.__setattr__(self, "variants", whole)
         if other := sorted({*self.common_rates} - {*self.learning_rates}):
             raise ParameterError(f"common_rates has {other[0]:g}, which learning_rates has not")
         both = [*self.rules, *self.more_rules]

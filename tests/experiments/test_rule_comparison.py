@@ -18,6 +18,7 @@ from klearlib.experiments.nb12_rules import Rules
 from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
 from klearlib.experiments.rules import at_rate
 from klearlib.params import load
+from klearlib.params.place import differences
 from klearlib.run.stage import code_read_once
 
 RATES = [1e-4, 2e-4, 4e-4]
@@ -165,6 +166,14 @@ def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
 def test_parameters_that_contradict_one_another_are_refused(values, says):
     with pytest.raises(ParameterError, match=says):
         rules(**values)
+
+
+def test_the_defaults_are_those_of_smoke():
+    """What a cell gives and what a profile without a file has are one: `results/smoke` is its."""
+    given = json.loads(json.dumps(dataclasses.asdict(Rules.Params())))
+    assert check("12_rules", given) == Rules.Params() == Rules.params_of("smoke")
+    e = Rules(check("12_rules", {"variants": {"lag": Rules.Params().variants["lag"]}}))
+    assert not differences("12_rules", e.params) and len(e.variant_arms) == 2
 
 
 def test_full_has_the_registered_rules():
