@@ -12,7 +12,10 @@ import numpy as np
 from klearlib.experiments import registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Results, not_judged_text
+from klearlib.experiments.rules import RULE_OPTIONS
+from klearlib.experiments.shown import changed_options
 from klearlib.paper import Claim, claim
+from klearlib.params import RLOptions
 from klearlib.params.statistics import WORLDS
 from klearlib.report.decide import is_stable
 from klearlib.report.verdicts import Evidence, Judging
@@ -91,6 +94,12 @@ class Judged:
     def seeds_deciding(self, claim_id: str) -> list[int]:
         """Those of one claim."""
         return self.deciding_seeds
+
+    @property
+    def changed_rule_options(self) -> str:
+        """The options by which clipping rules are others than the paper's, "" for none."""
+        changed = changed_options(self.params.options, RLOptions)
+        return " and ".join(name for name in RULE_OPTIONS if name in changed)
 
     def note_on_seeds(self, shared: str) -> str:
         """What a seed is, by the profile's design, and what counts of its scores. shared: by all of

@@ -14,10 +14,9 @@ from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.judged import largest_rates, shares_in_corners
 from klearlib.experiments.results import PUSHED_DOWN
-from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
+from klearlib.experiments.rules import note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
-from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
-from klearlib.params import RLOptions
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.report.curves import (
     CORNER_TITLES,
     Panel,
@@ -310,8 +309,8 @@ class Clipping(ClippingArms):
     @property
     def _changed_rules(self) -> str:
         """Why the rules are not those of the claims; "" where they are."""
-        changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
-        return f"{' and '.join(changed)} make the rules others than the paper's" if changed else ""
+        changed = self.changed_rule_options
+        return f"{changed} make the rules others than the paper's" if changed else ""
 
     def _stability(self) -> Evidence | str:
         arms = paper.claim("C3").arms

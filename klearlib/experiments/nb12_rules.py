@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
 
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.statistics import compare, holm
+from klearlib.evaluate.statistics import Comparison, compare, holm
 from klearlib.experiments.demos.rule_shapes import coefficients_of
 from klearlib.experiments.judged import shares_in_corners
 from klearlib.experiments.own_rates import (
@@ -21,10 +21,9 @@ from klearlib.experiments.own_rates import (
 )
 from klearlib.experiments.results import Results, last_fifth, not_judged_text
 from klearlib.experiments.rule_grid import BASELINE, RuleGrid
-from klearlib.experiments.rules import RULE_OPTIONS
-from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.paper.schema import Claim
-from klearlib.params import RLOptions, root
+from klearlib.params import root
 from klearlib.report.bars import forest_figure
 from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.rule_figures import coefficient_grid, mechanism, profiles, rate_windows
@@ -85,23 +84,15 @@ class Rules(RuleGrid):
         values = {}
         for each in about.comparisons:
             rates = self.rates_of(*each.a, *each.b)
-            (a, _), (b, _) = (self._own(rule, seeds, rates) for rule in (*each.a, *each.b))
-            values[each.name] = a, b
+            both = (self.values(rule, seeds, rates) for rule in (*each.a, *each.b))
+            values[each.name] = tuple(at_own_rates(*of) for of in both)
         return Evidence(values, seeds, [self.decided_in_words])
-
-    def _own(
-        self, rule: str, seeds: Sequence[int], rates: Sequence[float]
-    ) -> tuple[np.ndarray, list[float]]:
-        """float [seeds]: its scores at the rates that the other seeds choose, and these."""
-        scores, right = self.values(rule, seeds, rates)
-        return at_own_rates(scores, right), [rates[place] for place in own_rates(right)]
 
     def _lacks(self, about: Claim) -> str:
         p = self.params
-        changed = [n for n in RULE_OPTIONS if n in changed_options(p.options, RLOptions)]
+        changed = self.changed_rule_options
         if changed or (p.eps_low, p.eps_high) != _CLIP:
-            what = " and ".join(changed) or "another clip range"
-            return f"{what} makes other rules of the claim's"
+            return f"{changed or 'another clip range'} makes other rules of the claim's"
         absent = [rule for rule in about.arms if rule not in self.rules]
         return f"rules has no {' and no '.join(absent)}, which the claim is about" if absent else ""
 
@@ -132,29 +123,27 @@ class Rules(RuleGrid):
         name="rules",
     )
     def rules_table(self) -> Rows:
-        margin, rows, tests = 100 * self.statistics.margin, {}, {}
+        margin = 100 * self.statistics.margin
+        rows, tests, beside = {}, {}, {}  # beside the t-test: p by swaps, and better
         for rule, seeds in self.compared_rules.items():
             rates = self.rates_of(rule, BASELINE)
             both = [self.values(each, seeds, rates) for each in (rule, BASELINE)]
             scores, right = (np.stack(each) for each in zip(*both, strict=True))
             a, b = at_own_rates(scores, right)
-            _, chosen = self._own(rule, seeds, rates)
+            chosen = [rates[place] for place in own_rates(right[0])]
             rows[rule] = [self.titles[rule], self._source(rule), counted(chosen), len(seeds)]
             rows[rule] += self._interval(a, seeds)
             if rule == BASELINE:
                 continue
             tests[rule] = compare(100 * a, 100 * b, margin=margin)
-            better = float(np.mean((a > b) + (a == b) / 2))
-            tests[rule, "more"] = [swap_p(scores, right), better]
-        family = [rule for rule in tests if isinstance(rule, str) and rule != AA]
-        corrected = holm([two_sided(tests[rule]) for rule in family])
-        corrected = dict(zip(family, corrected, strict=True))
+            beside[rule] = swap_p(scores, right), float(np.mean((a > b) + (a == b) / 2))
+        corrected = _corrected(tests)
         for rule, row in rows.items():
             if (found := tests.get(rule)) is None:
                 yield [*row, *[np.nan] * 7, ""]
                 continue
-            p, swap, better = corrected.get(rule, np.nan), *tests[rule, "more"]
-            row += [found.value, found.low, found.high, two_sided(found), p, swap, better]
+            p = corrected.get(rule, np.nan)
+            row += [found.value, found.low, found.high, two_sided(found), p, *beside[rule]]
             yield [*row, "A/A pair" if rule == AA else word(found, p)]
 
     @table(
@@ -231,9 +220,7 @@ class Rules(RuleGrid):
                 *(float(fell[rule].mean()), p, last_fifth(mine.of(rule).curve("train/entropy"))),
                 mine.of(rule).mean("train/token_share_low_negative"),
             ]
-        family = [rule for rule in rows if rule not in (AA, BASELINE)]
-        corrected = holm([two_sided(tests[rule]) for rule in family])
-        corrected = dict(zip(family, corrected, strict=True))
+        corrected = _corrected(tests)
         for rule, row in rows.items():
             found, score, rest = tests[rule], row[:5], row[5:]
             against = [found.value, found.low, found.high, two_sided(found)]
@@ -421,3 +408,9 @@ class Rules(RuleGrid):
             "Clip-Higher to rounding: the A/A pair, which shows the noise of training.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
+
+
+def _corrected(tests: Mapping[str, Comparison]) -> dict[str, float]:
+    """Rule -> its two-sided p-value, corrected by Holm over the rules beside Clip-Higher."""
+    family = [rule for rule in tests if rule not in (AA, BASELINE)]
+    return dict(zip(family, holm([two_sided(tests[rule]) for rule in family]), strict=True))
