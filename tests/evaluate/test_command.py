@@ -32,9 +32,6 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-NOT_READ = ["--benchmark", "x.jsonl"]  # what is wrong with the options is said before it is opened
-
-
 def write_rows(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -90,6 +87,7 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert (scores["truncated"], scores["not_judged"]) == (1, 0)
     assert scores["mean_tokens"] == pytest.approx((8 * 10 + 70) / 9)
     assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["truncated"] == 1
+    assert scores["found"] == {"boxed": 4, "marked": 0, "last": 0}
     assert scores["sampling"]["responses"] == "r.jsonl" and scores["sampling"]["num_responses"] == 3
     record = load_record(tmp_path / "out" / "record.npz")
     assert np.array_equal(record.correct, correct) and record.sampling == scores["sampling"]
@@ -103,14 +101,6 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
 
 class Killed(BaseException):
     pass
-
-
-def test_another_file_of_problems_with_the_same_name_has_other_scores(judged, tmp_path, capsys):
-    assert cli.main(judged) == 0
-    before, problems = files(tmp_path / "out"), read_problems(tmp_path / "own.jsonl")
-    write_problems([replace(problem, answer="1") for problem in problems], tmp_path / "own.jsonl")
-    assert "holds another evaluation (problems_sha256 differ)" in failure(capsys, judged)
-    assert files(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("tags", ["required", "optional"])
@@ -167,6 +157,22 @@ def test_what_a_file_says_and_does_not_is_said(judged, tmp_path, capsys, changed
     assert unknown == (changed is bare)
 
 
+def test_a_folder_holds_one_evaluation(judged, tmp_path, capsys):
+    assert cli.main(judged) == 0
+    before, responses = files(tmp_path / "out"), tmp_path / "r.jsonl"
+    for more in (["--think-tags", "optional"], ["--truncated", "as_text"]):
+        words = f"holds another evaluation ({more[0][2:].replace('-', '_')} differ)"
+        assert words in failure(capsys, [*judged, *more])
+    content = responses.read_text()
+    responses.write_text(content.replace("num_tokens", "more_tokens"))
+    assert "holds another evaluation (responses_sha256 differ)" in failure(capsys, judged)
+    responses.write_text(content)
+    problems = [replace(problem, answer="1") for problem in PROBLEMS]
+    write_problems(problems, tmp_path / "own.jsonl")
+    assert "holds another evaluation (problems_sha256 differ)" in failure(capsys, judged)
+    assert files(tmp_path / "out") == before
+
+
 def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     rows = rows_of(tmp_path / "r.jsonl")
     for row in rows:
@@ -175,18 +181,13 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     assert cli.main(judged) == 0
     assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 8  # one is truncated
     assert "--think-tags optional" in capsys.readouterr().out
-    before = files(tmp_path / "out")
-    optional = [*judged, "--think-tags", "optional"]
-    assert "holds another evaluation (think_tags differ)" in failure(capsys, optional)
-    assert files(tmp_path / "out") == before
-    assert cli.main([*optional, "--out", "out2"]) == 0
+    assert cli.main([*judged, "--think-tags", "optional", "--out", "out2"]) == 0
     scores = scores_of(tmp_path / "out2")
     assert scores["avg_at_n"] == pytest.approx(4 / 9)
     assert scores["sampling"]["think_tags"] == "optional"
     assert "--think-tags" not in capsys.readouterr().out
     # A template that opens the tag in the prompt has written it.
     write_rows(tmp_path / "r.jsonl", [row | {"prompt": "?<think>\n"} for row in rows])
-    assert "holds another evaluation (responses_sha256 differ)" in failure(capsys, judged)
     assert cli.main([*judged, "--out", "out3"]) == 0
     assert scores_of(tmp_path / "out3")["avg_at_n"] == pytest.approx(4 / 9)
 
@@ -197,10 +198,8 @@ RELEASED = ["--preset", "released"]
 @pytest.mark.parametrize(
     ("more", "form", "truncated"),
     [
-        ([], "written", "wrong"),
         (["--answer-form", "equivalent"], "equivalent", "wrong"),
         (["--truncated", "as_text"], "written", "as_text"),
-        (RELEASED, "equivalent", "as_text"),
         ([*RELEASED, "--truncated", "wrong"], "equivalent", "wrong"),
     ],
 )
@@ -218,41 +217,6 @@ def test_the_rule_reaches_the_judge_and_the_record(
     assert asked == [(form, truncated)]
     sampling = load_record(tmp_path / "out" / "record.npz").sampling
     assert (sampling["answer_form"], sampling["truncated"]) == (form, truncated)
-
-
-def test_where_answers_stood_is_kept_and_counted(judged, tmp_path, monkeypatch, capsys):
-    places = np.array([["boxed", "last", "last"], ["marked", "boxed", ""], ["", "last", ""]])
-    real, rows = judging.judge_responses, iter(places.tolist())
-
-    def judge(problems, groups, **how):
-        return [
-            tuple(
-                replace(verdict, found=found or None)
-                for verdict, found in zip(group, next(rows), strict=True)
-            )
-            for group in real(problems, groups, **how)
-        ]
-
-    monkeypatch.setattr(judging, "judge_responses", judge)
-    assert cli.main(judged) == 0
-    assert load_record(tmp_path / "out" / "record.npz").found.tolist() == places.tolist()
-    assert scores_of(tmp_path / "out")["found"] == {"boxed": 1, "marked": 1, "last": 2}
-    assert "right answers" in (out := capsys.readouterr().out)
-    assert "boxed 1, marked 1, last 2" in out
-
-
-def test_a_right_answer_in_a_truncated_response_counts_by_the_rule(judged, tmp_path, capsys):
-    rows = [row | {"truncated": True} for row in rows_of(tmp_path / "r.jsonl")]
-    write_rows(tmp_path / "r.jsonl", rows)
-    assert cli.main(judged) == 0
-    scores = scores_of(tmp_path / "out")
-    assert (scores["avg_at_n"], scores["reasons"]["truncated"]) == (0.0, 9)
-    assert "9 of 9 responses, judged wrong" in capsys.readouterr().out
-    as_text = [*judged, "--truncated", "as_text"]
-    assert "holds another evaluation (truncated differ)" in failure(capsys, as_text)
-    assert cli.main([*as_text, "--out", "out2"]) == 0
-    assert scores_of(tmp_path / "out2")["avg_at_n"] == pytest.approx(4 / 9)
-    assert "9 of 9 responses, judged as text" in capsys.readouterr().out
 
 
 def test_files_of_other_places_have_other_folders(judged, tmp_path):
@@ -291,10 +255,7 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
     assert done.stdout.endswith("loaded set() 0\n"), done.stderr
 
 
-def value_of(flag, kind):
-    if isinstance(kind, tuple):
-        return kind[0]
-    return "0.5" if flag == "--gpu-memory-share" else "1"
+OF_NO_MODEL = {"--engine": "vllm", "--precision": "bf16", "--gpu-memory-share": "0.5"}
 
 
 @pytest.mark.parametrize(
@@ -302,17 +263,15 @@ def value_of(flag, kind):
     [
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4", 1),
         (["--n", "0"], "--n: must be a number from 1 to 65536, got 0", 2),
-        (["--n", "100000000"], "--n: must be a number from 1 to 65536", 2),
         (["--test-timeout-s", "1e300"], "--test-timeout-s: must be a number from 0.001 to 3600", 2),
-        (["--test-memory-mb", "9" * 30], "--test-memory-mb: must be a number from 16", 2),
+        (["--test-memory-mb", "1"], "--test-memory-mb: must be a number from 16", 2),
         (["--benchmark", "aime23"], "no benchmark 'aime23'; did you mean 'aime2", 2),
-        (["--test-timeout-s", "0"], "--test-timeout-s: must be a number from 0.001", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
         (["--responses", "less.jsonl"], "has 0 responses to 'p-0' and must have 3", 1),
         (["--out", "own.jsonl"], "cannot write own.jsonl", 1),
-        *(([flag, value_of(flag, kind)], f"{flag} says how a model is asked", 2)
-          for flag, (kind, *_) in OF_A_MODEL.items()),
+        *(([flag, OF_NO_MODEL.get(flag, "1")], f"{flag} says how a model is asked", 2)
+          for flag in OF_A_MODEL),
     ],
 )  # fmt: skip
 def test_bad_calls_are_one_line_and_write_nothing(judged, capsys, tmp_path, more, words, code):
@@ -460,15 +419,9 @@ def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, m
     ("more", "words"),
     [
         (["--seed", "6"], "holds another evaluation (seed differ)"),
-        (["--top-k", "3"], "holds another evaluation (top_k differ)"),
         (RELEASED, "(answer_form, repetition_penalty, top_k, truncated, yarn_factor differ)"),
-        (
-            [*RELEASED, "--answer-form", "written", "--truncated", "wrong"],
-            "(repetition_penalty, top_k, yarn_factor differ)",
-        ),
         (["--n", "2"], "(num_responses differ)"),
-        (["--precision", "bf16"], "holds another evaluation (precision differ)"),
-        (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),
+        (["--precision", "bf16", "--batch-rows", "4"], "(batch_rows, precision differ)"),
     ],
 )
 def test_settings_are_never_mixed_in_a_folder(asked, whole, capsys, more, words):
@@ -496,42 +449,18 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--top-p", "2", *NOT_READ], "--top-p: must be a number from 1e-06 to 1, got 2", 2),
-        (["--yarn-original", "9", *NOT_READ], "--yarn-original says what --yarn multiplies", 2),
-        (["--yarn", "1e308"], "--yarn: must be a number from 1 to 1000", 2),
-        (["--seed", "9" * 20], "--seed: must be a number from 0", 2),
-        (["--top-k", "-1"], "--top-k: must be a number from 0", 2),
-        (["--temperature", "101"], "--temperature: must be a number from 0 to 100", 2),
+        *(([flag, value], f"{flag}: must be a number from ", 2) for flag, value in (
+            ("--top-p", "2"), ("--top-p", "nan"), ("--n", "2.5"), ("--seed", "-1"),
+            ("--temperature", "101"), ("--yarn", "0.5"), ("--gpu-memory-share", "1"))),
+        (["--yarn-original", "9"], "--yarn-original says what --yarn multiplies", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
-        (
-            ["--repetition-penalty", "11"],
-            "--repetition-penalty: must be a number from 0.1 to 10",
-            2,
-        ),
-        (["--yarn", "0.5"], "--yarn: must be a number from 1", 2),
-        (["--batch-rows", "0"], "--batch-rows: must be a number from 1", 2),
         (["--engine", "sglang"], "argument --engine: invalid choice", 2),
-        (["--precision", "fp16"], "argument --precision: invalid choice", 2),
         (["--tensor-parallel", "2"], "tensor_parallel 2 is for engine vllm: give 1", 2),
-        (
-            ["--engine", "vllm", "--tensor-parallel", "0"],
-            "--tensor-parallel: must be a number from 1",
-            2,
-        ),
-        (
-            ["--engine", "vllm", "--gpu-memory-share", "1"],
-            "--gpu-memory-share: must be a number from 0.01",
-            2,
-        ),
-        (["--max-new-tokens", "0"], "--max-new-tokens: must be a number from 1", 2),
         (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
-        (["--top-p", "nan"], "--top-p: must be a number from 1e-06 to 1, got nan", 2),
-        (["--n", "2.5"], "--n: must be a number from 1 to 65536, got 2.5", 2),
-        (["--seed", "-1"], "--seed: must be a number from 0", 2),
         (["--model", "./none"], "no model folder at ./none", 1),
         (["--data", "none.jsonl"], "no problem file", 1),
     ],
-)
+)  # fmt: skip
 def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
     assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
     assert not (tmp_path / "one").exists()

@@ -1,7 +1,6 @@
 """Stage ``evaluate``: what RL's evaluations would have measured, and no benchmark twice."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
-from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.experiments.rl_stages import RULE_OPTIONS
-from klearlib.params import RLOptions
+from klearlib.evaluate.record_files import load_record
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
@@ -96,52 +93,6 @@ def test_each_benchmark_is_measured_as_the_harness_does(measured, inputs):
         assert found.correct.shape == (size, 2)
         for field in ("correct", "truncated", "num_tokens", "reason", "pass_rate"):
             assert np.array_equal(getattr(found, field), getattr(expected, field)), field
-
-
-def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
-    """What `train_rl` leaves for its last step, with the factor of YaRN named beside it."""
-    from klearlib.rl.train import train_rl
-
-    options = dataclasses.asdict(RLOptions())
-    settings = {name: value for name, value in options.items() if name not in RULE_OPTIONS} | {
-        "num_steps": 1,
-        "num_problems": 2,
-        "group_size": 2,
-        "mini_batch_problems": 2,
-        "learning_rate": 1e-4,
-        "alpha": 0.1,
-        "max_new_tokens": 40,
-        "eval_every": 1,
-        "eval_responses": 2,
-        "benchmarks": {"math_a": 30},
-        "deciding": {"math_decide": 6},
-        "steps_before": 0,
-        "num_validation": 6,
-        "validation_responses": 1,
-        "code_reward": "soft",
-    }
-    inputs = {"world": tiny_stages.world, "sft": tiny_stages.sft}
-    rule = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}
-    train_rl(
-        RunFolder(tmp_path / "rl"),
-        inputs,
-        seed=3,
-        rule=rule,
-        settings=settings,
-        compute=HOW["compute"],
-    )
-    inputs["model"] = tmp_path / "rl"
-    how = HOW | {"benchmarks": {"math_a": 30}, "deciding": {"math_decide": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path / "evaluate"), inputs, **how, step=1)
-    shapes = {"math_a-00001.npz": (30, 2), "math_decide-00001.npz": (6, 1)}
-    assert set(files(tmp_path / "evaluate")) == set(shapes)
-    for name, shape in shapes.items():
-        file = Path("evaluations") / name
-        trained, found = (load_record(tmp_path / each / file) for each in ("rl", "evaluate"))
-        assert found.correct.shape == shape
-        assert found.sampling == trained.sampling | {"yarn_factor": None, "yarn_original": None}
-        save_record(dataclasses.replace(found, sampling=trained.sampling), tmp_path / "same.npz")
-        assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
 def test_a_benchmark_of_any_size_is_measured_as_one_of_a_known_size(measured, inputs, tmp_path):

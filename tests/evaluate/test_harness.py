@@ -132,48 +132,14 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     assert record.reason.tolist() == [["correct", "wrong", "wrong", "no_answer"]]
 
 
-ATTACKS = [
-    ("I do not know: 7 + 37.", False),
-    (r"\boxed{7+37}", False),
-    ("The sum is 44, that is to say 44, or 44 and", True),
-]
-SUM = Problem("sum", "What is 7 + 37?", "44")
-
-
-def attacked(**rule):
-    """The record of the three attacks on a judge, and of a right answer behind them."""
-    given = [*ATTACKS, (r"\boxed{44}", False)]
-
-    def canned(problems, *, group_size, settings):
-        return [[Response("sum", "?", (1,), (2,), (-1.0,), *each) for each in given]]
-
-    how = {"benchmark": "x", "num_responses": 4, "settings": SETTINGS, "think_tags": "optional"}
-    return evaluate(Canned(canned), [SUM], **how, **LIMITS, **rule)
-
-
-def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
-    record = attacked()
-    assert record.correct.tolist() == [[False, False, False, True]]
-    assert record.reason[0, 1:3].tolist() == ["not_worked_out", "truncated"]
-    assert record.found.tolist()[0][2:] == ["", "boxed"]
-    assert attacked(answer_form="equivalent").correct[0, 1]
-    assert attacked(truncated="as_text").reason[0, 2] != "truncated"
-
-
-@pytest.mark.parametrize(
-    ("problems", "num_responses", "words"),
-    [
-        ([Problem("a", "?")], 1, "neither an answer nor tests"),
-    ],
-)
-def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, num_responses, words):
-    with pytest.raises(ValueError, match=words):
+def test_nothing_to_measure_is_refused():
+    with pytest.raises(ValueError, match="neither an answer nor tests"):
         evaluate(
-            TransformersEngine(tiny_policy, tiny_tokenizer, local_compute()),
-            problems,
+            Canned(lambda problems, **_: [[Response("a", "?", (1,), (2,), (-1.0,), "", False)]]),
+            [Problem("a", "?")],
             benchmark="x",
-            num_responses=num_responses,
-            settings=dataclasses.replace(SETTINGS, max_tokens=2),
+            num_responses=1,
+            settings=SETTINGS,
             **LIMITS,
         )
 
@@ -228,33 +194,13 @@ def small(tmp_path):
     return tmp_path / "x-00001.npz", (tmp_path / "x-00001.npz").read_bytes(), record
 
 
-SWEEP = [pytest.param(1, marks=pytest.mark.slow), 13]
-
-
-@pytest.mark.parametrize("step", SWEEP)
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
 def test_cut_off_file_is_damaged_at_any_length(small, step):
     path, content, _ = small
     for length in range(0, len(content), step):
         path.write_bytes(content[:length])
         with pytest.raises(DamagedEntry, match="delete its run folder"):
             load_record(path)
-
-
-@pytest.mark.parametrize("step", SWEEP)
-def test_changed_byte_is_damaged_or_changes_nothing(small, step):
-    path, content, record = small
-    num_damaged = 0
-    for index in range(0, len(content), step):
-        changed = bytearray(content)
-        changed[index] ^= 0x55
-        path.write_bytes(changed)
-        try:
-            found = load_record(path)
-        except DamagedEntry:
-            num_damaged += 1
-        else:
-            assert_equal_records(found, record)
-    assert num_damaged > len(content) / step / 2
 
 
 def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):

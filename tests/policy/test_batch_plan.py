@@ -60,23 +60,35 @@ def test_checkpointing_keeps_the_dropout_of_training(dropping):
     assert not torch.equal(found[0], gradient(dropping.eval(), plan)[0])
 
 
-OUTSIDE_OF_TORCHS_ALLOCATOR = [
-    "CUDA error: out of memory\nCUDA kernel errors might be reported later",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    MemoryError(),
+    # Outside of torch's allocator.
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
 ]
 
 
-@pytest.mark.parametrize("said", OUTSIDE_OF_TORCHS_ALLOCATOR)
-def test_out_of_memory_halves_but_not_parts_that_count(said):
+@pytest.mark.parametrize("error", FULL, ids=str)
+def test_out_of_memory_halves_but_not_parts_that_count(error):
     def attempt() -> int:
         if plan.micro_batch_tokens > 50:
-            raise RuntimeError(said)
+            raise error
         return plan.micro_batch_tokens
 
     plan = BatchPlan(100, "fp32")
     assert plan.fitting(attempt, sequences=SEQUENCES) == 50
     plan = BatchPlan(100, "fp32", parts_count=True)
-    with pytest.raises(KlearError, match=r"CUDA error.*mini_batch, or lower") as caught:
+    with pytest.raises(KlearError, match=r"out of memory .*mini_batch, or lower") as caught:
         plan.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)
     assert (plan.micro_batch_tokens, plan.num_halvings) == (100, 0)
+
+
+def test_other_errors_are_not_taken_for_a_full_memory():
+    def attempt():
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        BatchPlan(100, "fp32").fitting(attempt, sequences=SEQUENCES)

@@ -73,8 +73,12 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_line_has_the_states_and_the_gradients_of_transformers(model, rollouts, recompute):
+def test_a_line_has_the_states_and_the_gradients_of_transformers(
+    model, rollouts, recompute, monkeypatch
+):
     assert can_decode(model)
+    calls, compute = [], Decoder._compute
+    monkeypatch.setattr(Decoder, "_compute", lambda *args: calls.append(1) or compute(*args))
     decoder = Decoder(model, recompute=recompute)
     states = decoder.line_states(token_line(rollouts, device="cpu"))
     found, expected = torch.log_softmax(decoder.logits(states), -1), expected_of(model, rollouts)
@@ -86,6 +90,7 @@ def test_a_line_has_the_states_and_the_gradients_of_transformers(model, rollouts
         (values * weights).sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
     assert max(map(apart, *gradients)) < 1e-5
+    assert len(calls) == (1 + recompute) * len(model.model.layers)
 
 
 @torch.no_grad()

@@ -36,37 +36,31 @@ def gradient_of(loss: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("normalizer", ["token", "sequence"])
 @pytest.mark.parametrize("rule", RULES)
-def test_gradient_is_autograd_of_the_printed_objective(rule, normalizer):
+def test_gradient_is_that_of_the_printed_objective_and_the_value_the_mean_of_f_times_a(
+    rule, normalizer
+):
+    """A correction multiplies the gradient of its token, as a constant."""
     logp, logp_old, advantages, mask = ragged_batch(1)
     logp.requires_grad_()
-    terms = []
-    for row in range(len(logp)):
-        mine = [
-            printed_objective(rule, logp[row, t], logp_old[row, t], advantages[row].item())
-            for t in mask[row].nonzero().flatten().tolist()
-        ]
-        terms.append((torch.stack(mine).sum(), len(mine)))
-    if normalizer == "token":  # Eq. 7
-        objective = sum(total for total, _ in terms) / sum(count for _, count in terms)
-    else:  # Eq. 3
-        objective = sum(total / count for total, count in terms) / len(terms)
+    objective = value = 0.0
+    for row, t in mask.nonzero().tolist():
+        # Eq. 7, Eq. 3
+        share = 1 / int(mask.sum() if normalizer == "token" else mask[row].sum() * len(mask))
+        new, old, advantage = logp[row, t], logp_old[row, t], advantages[row].item()
+        objective = objective + share * printed_objective(rule, new, old, advantage)
+        ratio = (new - old).exp().item()
+        value += share * expected_coefficient(rule, ratio, advantage) * advantage
     expected = gradient_of(-objective, logp)
-    loss = policy_loss(
-        logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]), normalizer=normalizer
-    )
+    how = {"rule": rule_from(SPECS[rule]), "normalizer": normalizer}
+    loss = policy_loss(logp, logp_old, advantages, mask, **how)
+    assert loss.item() == pytest.approx(-value, rel=1e-9)
     torch.testing.assert_close(gradient_of(loss, logp), expected, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_value_is_the_mean_of_f_times_a(rule):
-    logp, logp_old, advantages, mask = ragged_batch()
-    ratio = (logp - logp_old).exp()
-    total = sum(
-        expected_coefficient(rule, ratio[i, t].item(), advantages[i].item()) * advantages[i].item()
-        for i, t in mask.nonzero().tolist()
-    )
-    loss = policy_loss(logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]))
-    assert loss.item() == pytest.approx(-total / int(mask.sum()), rel=1e-9)
+    factor = torch.rand_like(mask, dtype=torch.float64)
+    given = factor.masked_fill(~mask, math.nan).requires_grad_()
+    loss = policy_loss(logp, logp_old, advantages, mask, correction=given, **how)
+    found, of_the_factor = torch.autograd.grad(loss, [logp, given], allow_unused=True)
+    torch.testing.assert_close(found, expected * factor, rtol=1e-9, atol=0)
+    assert of_the_factor is None
 
 
 @pytest.mark.parametrize("normalizer", ["token", "sequence"])
@@ -195,6 +189,8 @@ BATCH = ragged_batch()
         ({"logp": BATCH[0].bfloat16()}, "float32 or float64"),
         ({"logp_old": BATCH[1].long()}, "logp_old must be float32"),
         ({"logp_old": BATCH[1][:, :-1]}, "."),
+        ({"correction": torch.ones(6, 19)}, "correction must be float32 or float64"),
+        ({"correction": torch.ones(6, 20).long()}, "correction must be float32 or float64"),
         ({"advantages": BATCH[2][:-1]}, "."),
         ({"advantages": torch.tensor(1.0)}, "."),
         ({"advantages": BATCH[2] > 0}, "advantages must be floating point"),

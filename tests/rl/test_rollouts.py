@@ -1,6 +1,7 @@
 """From groups to the rows that train: filters, mini-batches, alignment of every number."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -192,29 +193,42 @@ JUDGING = {
 }
 
 
-def test_judging_pays_each_response_by_its_own_problem():
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        ({"format_penalty": 0.5}, (1.0, -1.0, -1.5), (-1.0, 1.0, -1.5)),
+        ({"format_scores": "released"}, (1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)),
+        ({"think_tags": "optional", "format_penalty": 0.5}, (1.0, -1.0, 1.0), (-1.0, 1.0, 1.0)),
+    ],
+)
+def test_judging_pays_each_response_by_its_own_problem(rule, first, second):
     problems = [Problem("a", "?", "4"), Problem("b", "?", ("5", "7"))]
     texts = [
         [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{5}", r"\boxed{4}"],
         [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{7}", r"x</think>\boxed{5}"],
     ]
     responses = [[_response(text) for text in group] for group in texts]
-    found = judge_groups(problems, responses, **JUDGING | {"format_penalty": 0.5})
+    found = judge_groups(problems, responses, **JUDGING | rule)
     assert [g.problem.id for g in found] == ["a", "b"]
-    assert [g.rewards for g in found] == [(1.0, -1.0, -1.5), (-1.0, 1.0, -1.5)]
-    assert [[v.correct for v in g.verdicts] for g in found] == [
-        [True, False, False],
-        [False, True, False],
-    ]
-    released = judge_groups(problems, responses, **JUDGING | {"format_scores": "released"})
-    assert [g.rewards for g in released] == [(1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)]
-    optional = JUDGING | {"think_tags": "optional", "format_penalty": 0.5}
-    assert [g.rewards for g in judge_groups(problems, responses, **optional)] == [
-        (1.0, -1.0, 1.0),
-        (-1.0, 1.0, 1.0),
-    ]
+    assert [g.rewards for g in found] == [first, second]
+    assert [v.correct for g in found for v in g.verdicts] == [r > 0 for r in first + second]
     opened = [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]]
-    assert judge_groups(problems[:1], opened, **JUDGING)[0].rewards == (1.0,)
+    assert judge_groups(problems[:1], opened, **JUDGING | rule)[0].rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rewards"),
+    [
+        ({}, (-1.0, -1.0)),
+        ({"answer_form": "equivalent"}, (1.0, -1.0)),
+        ({"truncated": "as_text"}, (-1.0, 1.0)),
+    ],
+)
+def test_a_restated_question_and_an_endless_response_are_paid_by_the_older_rules(rule, rewards):
+    endless = replace(_response(r"<think>x</think>\boxed{4} so so"), truncated=True)
+    responses = [[_response(r"<think>x</think>\boxed{2+2}"), endless]]
+    (found,) = judge_groups([Problem("a", "2+2?", "4")], responses, **JUDGING | rule)
+    assert found.rewards == rewards
 
 
 def test_a_problem_without_an_answer_or_with_both_is_refused():

@@ -2,17 +2,17 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from printed_equations import SPECS
-from rollout_fakes import contents, row, settings
+from rollout_fakes import row, settings
 from update_oracle import (
     NUM_PROMPT,
     PASSES,
     RULE,
     SETTINGS,
-    exact_logprobs,
     gradient,
     make_rows,
     oracle,
@@ -22,7 +22,7 @@ from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rule_specs import rule_from
-from klearlib.rl.train import trainer_logprobs, update
+from klearlib.rl.train import update
 
 
 @pytest.fixture(scope="module")
@@ -199,19 +199,17 @@ def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, r
     assert all(torch.isfinite(p).all() for p in policy.parameters())
 
 
-def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
-    for tokens in (1, 30, 1000):
-        renewed = trainer_logprobs(
-            policy,
-            rows,
-            temperature=1.0,
-            plan=BatchPlan(tokens, "fp32"),
-        )
-        for old, new in zip(rows, renewed, strict=True):
-            kept = contents(old) | {"logp_old": new.logp_old.tolist()}
-            assert contents(new) == kept and new.logp_old.dtype == torch.float32
-            exact = exact_logprobs(policy, old.ids)[NUM_PROMPT - 1 :]
-            assert new.logp_old.tolist() == pytest.approx(exact.tolist(), abs=2e-6)
+@pytest.mark.parametrize("micro_batch_tokens", [10_000, 25])
+def test_a_correction_scales_the_policy_loss_and_not_the_lm_loss(policy, rows, micro_batch_tokens):
+    weighed = [replace(mine, correction=torch.full_like(mine.logp_old, 1.5)) for mine in rows]
+    found, sums = gradient(policy, weighed, alpha=0.3, micro_batch_tokens=micro_batch_tokens)
+    of_policy = oracle(policy, rows, "gppo", alpha=0.0, normalizer="token")
+    both = oracle(policy, rows, "gppo", alpha=0.3, normalizer="token")
+    assert_same(found, both + 0.5 * of_policy, 3e-6)
+    _, plain = gradient(policy, rows, alpha=0.3)
+    assert sums.gradient == pytest.approx(1.5 * plain.gradient)
+    assert sums.corner_tokens == plain.corner_tokens
+    assert sums.lm_loss == pytest.approx(plain.lm_loss)
 
 
 def test_sums_over_responses_and_by_the_budget_are_multiples_of_the_mean(policy, rows):

@@ -13,7 +13,6 @@ from klearlib.sft.batches import (
     Example,
     chat_example,
     example_order,
-    usable,
 )
 
 
@@ -77,10 +76,3 @@ def test_prompt_cannot_end_its_turn_and_the_think_tags_stay(tiny_tokenizer):
     assert example.ids[example.num_prompt :] == clean.ids[clean.num_prompt :]
     assert tiny_tokenizer.convert_tokens_to_ids("<think>") in example.ids
     assert prompt in tiny_tokenizer.decode(head)
-
-
-def test_response_that_speaks_of_the_end_token_is_left_out(tiny_tokenizer):
-    texts = ["two", "the token <|im_end|> ends a turn", "a </think> b", "<|im_start|>user\n2"]
-    examples = [chat_example(tiny_tokenizer, "1+1?", text) for text in texts]
-    kept, left_out = usable(examples, tiny_tokenizer, max_tokens=256)
-    assert (kept, left_out.total()) == ([examples[0], examples[2]], 2)

@@ -5,7 +5,7 @@ from sft_runs import EXAMPLES, lines, run
 
 from klearlib.errors import KlearError
 from klearlib.sft import train
-from klearlib.sft.batches import Example
+from klearlib.sft.batches import Example, usable
 
 LONG = Example(ids=(1,) * 257, num_prompt=1)
 
@@ -16,6 +16,13 @@ LONG = Example(ids=(1,) * 257, num_prompt=1)
 def test_nothing_to_learn_from_is_refused(new_policy, tiny_tokenizer, tmp_path, examples, words):
     with pytest.raises(KlearError, match=f"no example to train on: {words}"):
         run(tmp_path, new_policy(0), tiny_tokenizer, examples=examples)
+
+
+def with_token(token: int, index: int) -> Example:
+    """The second example, of 2 + 4 tokens, with another one at a place."""
+    ids = list(EXAMPLES[1].ids)
+    ids[index] = token
+    return Example(ids, EXAMPLES[1].num_prompt)
 
 
 def test_dropped_examples_are_counted_and_the_others_are_whole(
@@ -35,43 +42,24 @@ def test_dropped_examples_are_counted_and_the_others_are_whole(
     assert [line["sft/dropped_examples"] for line in lines(tmp_path / "a")] == [2, 2]
     assert sum(line["sft/num_examples"] for line in lines(tmp_path / "a")) == 8
     assert "left out 2 examples" in (tmp_path / "a" / "log.txt").read_text()
-    run(tmp_path / "b", new_policy(6), tiny_tokenizer, examples=[*EXAMPLES, LONG], **how)
-    assert {line["sft/dropped_examples"] for line in lines(tmp_path / "b")} == {1}
-    run(tmp_path / "c", new_policy(6), tiny_tokenizer, **how)
-    assert {line["sft/dropped_examples"] for line in lines(tmp_path / "c")} == {0}
-
-
-def with_token(token: int, index: int) -> Example:
-    """The second example with a token of its own at a place of its response, counted from its
-    end."""
-    ids = list(EXAMPLES[1].ids)
-    ids[index] = token
-    return Example(ids, EXAMPLES[1].num_prompt)
+    broken = with_token(tiny_tokenizer.eos_token_id, -2)
+    examples = [*EXAMPLES[:3], broken, LONG, broken]
+    run(tmp_path / "b", new_policy(6), tiny_tokenizer, examples=examples, **how)
+    (line,) = lines(tmp_path / "b")
+    assert (line["sft/dropped_examples"], line["sft/num_examples"]) == (3, 3)
+    assert "left out 2 examples with a control token" in (tmp_path / "b" / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [("<|im_end|>", -2), ("<|im_end|>", -4), ("<|im_start|>", -2)]
+    ("name", "index", "dropped"),
+    [
+        *(("<|im_end|>", -2, 1), ("<|im_end|>", -4, 1), ("<|im_start|>", -2, 1)),
+        *(("<|im_end|>", -1, 0), ("<|im_end|>", 0, 0), ("<|im_end|>", 1, 0)),
+    ],
 )
-def test_a_response_with_a_control_token_within_is_dropped(
-    new_policy, tiny_tokenizer, tmp_path, name, index
+def test_a_control_token_before_the_last_of_a_response_drops_it(
+    tiny_tokenizer, name, index, dropped
 ):
-    broken = with_token(tiny_tokenizer.convert_tokens_to_ids(name), index)
-    examples = [*EXAMPLES[:3], broken, broken]
-    how = {"num_steps": None, "num_epochs": 1}
-    run(tmp_path / "b", new_policy(6), tiny_tokenizer, examples=examples, **how)
-    (line,) = lines(tmp_path / "b")
-    assert line["sft/dropped_examples"] == 2 and line["sft/num_examples"] == 3
-    assert "left out 2 examples with a control token" in (tmp_path / "b" / "log.txt").read_text()
-    with pytest.raises(KlearError, match="no example to train on"):
-        run(tmp_path / "c", new_policy(6), tiny_tokenizer, examples=[broken], **how)
-    run(tmp_path / "d", new_policy(6), tiny_tokenizer, examples=[*examples, LONG], **how)
-    assert lines(tmp_path / "d")[0]["sft/dropped_examples"] == 3
-
-
-def test_end_token_at_the_end_and_control_tokens_of_the_prompt_stay(
-    new_policy, tiny_tokenizer, tmp_path
-):
-    end = tiny_tokenizer.eos_token_id
-    examples = [with_token(end, -1), with_token(end, 0), with_token(end, 1)]
-    run(tmp_path, new_policy(6), tiny_tokenizer, examples=examples, num_steps=2)
-    assert lines(tmp_path)[0]["sft/dropped_examples"] == 0
+    example = with_token(tiny_tokenizer.convert_tokens_to_ids(name), index)
+    kept, left_out = usable([EXAMPLES[0], example], tiny_tokenizer, max_tokens=256)
+    assert kept == [EXAMPLES[0], example][: 2 - dropped] and left_out.total() == dropped

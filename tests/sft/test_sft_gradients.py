@@ -18,7 +18,6 @@ EXAMPLES = [
     Example(ids=tuple(_DRAWS.randrange(280) for _ in range(a + b)), num_prompt=a)
     for a, b in LENGTHS
 ]
-WHOLE = {"micro_batch_tokens": None}
 LAYOUTS = [{"micro_batch_tokens": micro_batch_tokens} for micro_batch_tokens in (None, 1, 50, 90)]
 
 
@@ -84,27 +83,3 @@ def test_values_of_an_example_do_not_depend_on_its_neighbours(new_policy, attent
     alone = reader.states([second])
     assert torch.equal(*values)
     torch.testing.assert_close(values[0][: len(alone)], alone, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("layout", [WHOLE, {"micro_batch_tokens": 90}])
-def test_gradient_checkpointing_changes_nothing(new_policy, layout):
-    policy = new_policy(3).train()
-    policy.set_attn_implementation("eager")
-    loss, expected, _ = gradient(policy, normalizer="sequence", layout=layout)
-    layout, calls = layout | {"recompute": True}, []
-    policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
-    again, found, sums = gradient(policy, normalizer="sequence", layout=layout)
-    assert len(calls) == 2 * sums.num_micro_batches, "each layer is computed a second time"
-    assert again == loss and torch.equal(found, expected)
-
-
-def test_bf16_agrees_within_its_precision(new_policy):
-    """What a GPU does, on a CPU: autocast, micro-batches and checkpointing together."""
-    policy = new_policy(3).train()
-    loss, expected, _ = gradient(policy, normalizer="sequence", layout=WHOLE)
-    layout = {"micro_batch_tokens": 90, "precision": "bf16"}
-    low_loss, low, _ = gradient(policy, normalizer="sequence", layout=layout)
-    assert loss != low_loss == pytest.approx(loss, rel=2e-2)
-    assert apart(low, expected) < 0.1 and low.dtype == torch.float32
-    layout["recompute"] = True
-    assert torch.equal(gradient(policy, normalizer="sequence", layout=layout)[1], low)
