@@ -4,7 +4,13 @@ import math
 
 import pytest
 import torch
-from drawing import GREEDY, LOGP_TOLERANCE, PROBLEMS, flat, full_logprobs, how
+from drawing import GREEDY, LOGP_TOLERANCE, full_logprobs, how
+from drawn import (
+    PROBLEMS,
+    assert_drawn_from,
+    assert_end_tokens_end_and_the_budget_truncates,
+    flat,
+)
 
 from klearlib.errors import KlearError
 from klearlib.policy.drawing import cut
@@ -55,10 +61,8 @@ def test_cuts_change_nothing_that_is_greedy(engine):
 def test_end_tokens_end_and_the_budget_truncates(engine, policy, tiny_tokenizer):
     ends = {*policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
     responses = flat(engine.sample_groups(PROBLEMS, group_size=24, settings=how(max_tokens=7)))
+    assert_end_tokens_end_and_the_budget_truncates(responses, ends, 7)
     for response in responses:
-        assert not ends & set(response.token_ids[:-1])
-        assert response.truncated == (response.token_ids[-1] not in ends)
-        assert len(response.token_ids) == 7 if response.truncated else len(response.token_ids) <= 7
         decoded = tiny_tokenizer.decode(response.token_ids, skip_special_tokens=True)
         assert response.text == decoded
     # An end token that is the last the budget allows is an end, not a cut.
@@ -92,11 +96,7 @@ def test_frequencies_match_the_probabilities(engine, policy, temperature, top_k,
     expected = num_draws * kept / kept.sum()
     drawn = torch.tensor([response.token_ids[0] for response in responses])
     counts = torch.bincount(drawn, minlength=len(expected))
-    assert counts[expected == 0].sum() == 0
-    common = expected >= 5
-    chi_square = ((counts - expected)[common] ** 2 / expected[common]).sum()
-    freedom = int(common.sum()) - 1
-    assert freedom >= 4 and chi_square < freedom + 5 * (2 * freedom) ** 0.5
+    assert_drawn_from(counts, expected)
 
 
 def test_same_seed_same_responses_whatever_came_before(engine):

@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from drawing import PROBLEMS, how
+from drawing import how
+from drawn import PROBLEMS
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError

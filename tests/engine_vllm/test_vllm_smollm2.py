@@ -4,7 +4,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from drawing import LOGP_TOLERANCE, flat, full_logprobs, how
+from drawing import LOGP_TOLERANCE, full_logprobs, how
+from drawn import flat
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy

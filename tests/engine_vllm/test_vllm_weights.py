@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drawing import GREEDY, LOGP_TOLERANCE, LONG, PROBLEMS, flat, full_logprobs, how
+from drawing import GREEDY, LOGP_TOLERANCE, LONG, full_logprobs, how
+from drawn import PROBLEMS, flat
 from killing import alive
 
 from klearlib.policy.compute import local_compute

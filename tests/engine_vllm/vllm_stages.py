@@ -5,7 +5,8 @@ import os
 import time
 
 import torch
-from drawing import GREEDY, PROBLEMS, flat, how
+from drawing import GREEDY, how
+from drawn import PROBLEMS, flat
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine

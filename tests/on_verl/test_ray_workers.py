@@ -191,27 +191,6 @@ def test_a_folder_that_a_node_does_not_see_is_named(kept, tmp_path, monkeypatch)
     assert "\n" not in str(caught.value)
 
 
-def _lost_once(stage, tmp_path, lose) -> None:
-    """`lose` has the stage's process in the middle of its run, which goes on from a checkpoint."""
-
-    def in_the_middle():
-        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
-        lose(_process(stage, tmp_path))
-
-    thread = threading.Thread(target=in_the_middle)
-    thread.start()
-    _run([stage], tmp_path)
-    thread.join()
-    log = _log(stage, tmp_path)
-    assert log.count(", by Ray\n") == 2
-    first, again = map(int, re.findall(r"starts at step (\d+)", log))
-    assert first == 0 < again and again % 4 == 0
-    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
-    assert len(processes) == 2 and not any(map(alive, processes))
-    _run([stage], tmp_path / "whole", workers=1)
-    _same_files([stage], tmp_path, tmp_path / "whole")
-
-
 def test_what_is_lost_again_and_again(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_places, "MAX_LOST", 1)
     stage = Stage("f", "toy_stages:kill_parent", {}, label="arm 1")
@@ -227,20 +206,6 @@ def test_a_stage_that_is_killed_on_a_sound_node_is_not_started_again(kept, tmp_p
     with pytest.raises(StageFailed, match=r"^f .* was killed by SIGKILL .*: running again starts"):
         _run([stage], tmp_path)
     assert _log(stage, tmp_path).count("\n") == 1
-
-
-def test_two_fan_outs_at_once_run_a_stage_once(kept, tmp_path):
-    shared = Stage("c", "toy_stages:count_runs", {"file": str(tmp_path / "ran"), "sleep_s": 2.0})
-    own = [_walk(seed, 3) for seed in range(2)]
-    threads = [
-        threading.Thread(target=_run, args=([shared, each], tmp_path), daemon=True) for each in own
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert (tmp_path / "ran").read_text() == "ran\n"
-    assert all(is_done(each, tmp_path) for each in (shared, *own))
 
 
 def test_ctrl_c_saves_the_state_and_leaves_nothing(kept, tmp_path):
@@ -302,14 +267,28 @@ def _parent_or_0(pid):
 
 
 def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
-    """The last but one, as the cluster has one node less after it."""
+    """The run goes on from a checkpoint. The last test but one, as the cluster has one node less
+    after it."""
+    stage = _walk(0, 80, step_s=0.1, every=4)
 
-    def lose(process):
-        raylet = parent(parent(process))
-        (node,) = (n for n in kept.nodes if _raylet(n) == raylet)
+    def lose_its_node():
+        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
+        raylet = parent(parent(_process(stage, tmp_path)))
+        (node,) = (each for each in kept.nodes if _raylet(each) == raylet)
         kept.remove_node(node, allow_graceful=False)
 
-    _lost_once(_walk(0, 80, step_s=0.1, every=4), tmp_path, lose)
+    thread = threading.Thread(target=lose_its_node)
+    thread.start()
+    _run([stage], tmp_path)
+    thread.join()
+    log = _log(stage, tmp_path)
+    assert log.count(", by Ray\n") == 2
+    first, again = map(int, re.findall(r"starts at step (\d+)", log))
+    assert first == 0 < again and again % 4 == 0
+    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
+    assert len(processes) == 2 and not any(map(alive, processes))
+    _run([stage], tmp_path / "whole", workers=1)
+    _same_files([stage], tmp_path, tmp_path / "whole")
 
 
 def test_a_gpu_each(cluster, tmp_path, monkeypatch):

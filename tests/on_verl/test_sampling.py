@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 from cpu_sampling import Request, decode
+from drawn import assert_end_tokens_end_and_the_budget_truncates, flat
 
 from klearlib.errors import KlearError
 from klearlib.evaluate.harness import evaluate
@@ -119,10 +120,6 @@ def engine(policy, tiny_tokenizer):
     return make
 
 
-def flat(groups):
-    return [response for group in groups for response in group]
-
-
 def test_greedy_responses_are_those_of_the_local_engine(engine, policy, tiny_tokenizer):
     found = engine().sample_groups(PROBLEMS, group_size=2, settings=GREEDY)
     wanted = sample_groups(policy, tiny_tokenizer, PROBLEMS, group_size=2, settings=GREEDY)
@@ -143,12 +140,8 @@ def test_drawn_responses_repeat_and_end_where_they_should(engine, policy, tiny_t
     assert asyncio.run(within()) == found
     responses = flat(found)
     assert len({r.token_ids for r in responses}) > 20
-    assert {r.truncated for r in responses} == {True, False}
     ends = set(end_ids(policy, tiny_tokenizer))
-    for response in responses:
-        assert response.truncated == (response.token_ids[-1] not in ends)
-        assert len(response.token_ids) == 12 or not response.truncated
-        assert not ends & set(response.token_ids[:-1])
+    assert_end_tokens_end_and_the_budget_truncates(responses, ends, 12)
     names, asked = zip(*drawing._client.asked, strict=True)
     assert {request["seed"] for request in asked} == {
         derive_seed(1, index, number) for index in (0, 1) for number in range(12)

@@ -1,4 +1,6 @@
-"""BatchPlan of training: gradient checkpointing changes nothing, and some parts may not shrink."""
+"""BatchPlan of training: each row once, checkpointing changes nothing, some parts cannot shrink."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,3 +94,17 @@ def test_other_errors_are_not_taken_for_a_full_memory():
 
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         BatchPlan(100, "fp32").fitting(attempt, sequences=SEQUENCES)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 7, 20, 33, 1000])
+def test_parts_hold_each_row_once_within_the_budget(max_tokens):
+    lengths = [4, 9, 1, 9, 30, 2, 2, 7, 16, 5]
+    rows = [SimpleNamespace(ids=(0,) * length, num_prompt=1) for length in lengths]
+    parts = BatchPlan(max_tokens, "fp32").cut(rows)
+    found = [row for part in parts for row in part]
+    assert sorted(map(id, found)) == sorted(map(id, rows))
+    assert [len(row.ids) for row in found] == sorted(lengths)
+    for part in parts:
+        assert len(part) == 1 or len(part) * max(len(row.ids) for row in part) <= max_tokens
+    assert len(parts) == {1: 10, 7: 8, 20: 5, 33: 4, 1000: 1}[max_tokens]
+    assert BatchPlan(None, "fp32").cut(rows) == [rows]

@@ -24,12 +24,6 @@ REFUSED = [
     {"gpu_memory_share": 0.0},
     {"gpu_memory_share": 0.96},
 ]
-TAKEN = [
-    {"precision": "bf16", "attention": "flash_attention_2", "gradient_checkpointing": True},
-    {"batch_rows": 1, "micro_batch_tokens": 1},
-    {"pack_tokens": 32768, "micro_batch_tokens": 0},
-    {"engine": "vllm", "tensor_parallel": 8, "gpu_memory_share": 0.95},
-]
 
 
 @pytest.mark.parametrize("changes", REFUSED, ids=str)
@@ -37,11 +31,6 @@ def test_what_no_stage_can_do_is_refused_in_one_line(changes):
     with pytest.raises(ParameterError, match=f"^mini: .*{next(iter(changes))}") as caught:
         check_values(Compute, PLAIN | changes, "mini")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("changes", TAKEN, ids=str)
-def test_what_stages_can_do_is_taken(changes):
-    assert dataclasses.asdict(check_values(Compute, PLAIN | changes, "mini")) == PLAIN | changes
 
 
 def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():

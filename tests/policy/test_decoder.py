@@ -1,5 +1,6 @@
 """The decoder computes what transformers does, for every shape of its three families."""
 
+from array import array
 from types import SimpleNamespace
 
 import pytest
@@ -70,6 +71,18 @@ def expected_of(model, rollouts) -> torch.Tensor:
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(((found - expected).norm() / expected.norm()).detach())
+
+
+@pytest.mark.parametrize("kind", [tuple, lambda ids: array("i", ids), torch.tensor])
+def test_ids_may_be_any_sequence_or_a_tensor(kind):
+    rows = [((5, 6, 7), 2), ((5, 6, 8, 9), 2), ((5, 6, 8, 9), 3)]
+    made = [SimpleNamespace(ids=kind(ids), num_prompt=num_prompt) for ids, num_prompt in rows]
+    line = token_line(made, device="cpu")
+    assert line.ids.tolist() == [5, 6, 8, 5, 6, 8]
+    assert line.positions.tolist() == [0, 1, 2, 0, 1, 2]
+    assert line.rows.tolist() == [[0, 1, 0], [0, 1, 2], [3, 4, 5]]
+    assert line.places.tolist() == [0, 1, 5, 6, 7, 8]
+    assert line.before.tolist() == [1, 1, 2, 5]
 
 
 @pytest.mark.parametrize("recompute", [False, True])

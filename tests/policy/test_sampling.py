@@ -4,18 +4,21 @@ import copy
 
 import pytest
 import torch
+from drawn import (
+    PROBLEMS,
+    assert_drawn_from,
+    assert_end_tokens_end_and_the_budget_truncates,
+    chi_square,
+    flat,
+)
 from small_models import response_logprobs
 
 from klearlib.errors import KlearError
 from klearlib.policy import sampling
-from klearlib.policy.drawing import SamplingSettings, choose, cut, penalised
+from klearlib.policy.drawing import SamplingSettings, choose, cut
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.sampling import _decode, sample_groups
-from klearlib.records import Problem
 
-# Prompts of different length, not sorted by it.
-PROMPTS = ["what is 12345 + 6789?", "2+2", "f(0)=1, f(1)=2, f(n)=3f(n-1)+f(n-2).", "?", "1-1"]
-PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate(PROMPTS)]
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 12, "seed": 0}
 
 
@@ -39,10 +42,6 @@ def sample(tiny_tokenizer):
         return sample_groups(policy, tokenizer, problems, **how, **rows)
 
     return groups
-
-
-def flat(groups):
-    return [response for group in groups for response in group]
 
 
 def full_logprobs(policy, response, temperature: float = 1.0):
@@ -84,11 +83,7 @@ def test_groups_are_in_the_order_of_the_problems(tiny_policy, tiny_tokenizer, sa
 def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, sample):
     ends = {*ending_policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
     responses = flat(sample(ending_policy, 8, max_tokens=7))
-    for response in responses:
-        assert not ends & set(response.token_ids[:-1])
-        assert response.truncated == (response.token_ids[-1] not in ends)
-        assert len(response.token_ids) == 7 if response.truncated else len(response.token_ids) <= 7
-    assert {r.truncated for r in responses} == {True, False}
+    assert_end_tokens_end_and_the_budget_truncates(responses, ends, 7)
     # An end token that is the last the budget allows is an end, not a cut.
     assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
 
@@ -163,16 +158,6 @@ def next_logits(policy, held: tuple[int, ...], penalty: float = 1.0) -> torch.Te
     return logits
 
 
-def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> tuple[float, int]:
-    """Over the words that come 5 times or more, the others in one bin; degrees of freedom."""
-    rare = expected < 5
-    pairs = [(counts[~rare], expected[~rare])]
-    if expected[rare].sum() >= 5:
-        pairs.append((counts[rare].sum()[None], expected[rare].sum()[None]))
-    found, wanted = (torch.cat(each) for each in zip(*pairs, strict=True))
-    return float(((found - wanted) ** 2 / wanted).sum()), len(found) - 1
-
-
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p", "penalty"),
     [
@@ -207,11 +192,10 @@ def test_frequencies_match_the_probabilities(
     expected = expected_with(penalty)
     words = torch.tensor([response.token_ids[0] for response in responses])
     counts = torch.bincount(words, minlength=len(expected))
-    assert counts[expected == 0].sum() == 0
-    apart, freedom = chi_square(counts, expected)
-    assert freedom >= 4 and apart < freedom + 5 * (2 * freedom) ** 0.5
+    assert_drawn_from(counts, expected)
     if penalty != 1:  # the test can tell
-        assert chi_square(counts, expected_with(1.0))[0] > 10 * freedom
+        apart, freedom = chi_square(counts, expected_with(1.0))
+        assert apart > 10 * freedom
 
 
 def test_no_word_without_weight_is_ever_chosen():
@@ -245,16 +229,6 @@ def test_nothing_to_sample_is_refused(tiny_policy, sample, group_size, how):
 def test_a_response_needs_no_more_positions_than_the_model_has(tiny_policy, sample):
     with pytest.raises(ValueError, match="positions, the model has 256"):
         sample(tiny_policy, 1, max_tokens=256)
-
-
-def test_record_holds_every_setting():
-    assert SamplingSettings(**PLAIN).record() == PLAIN | {"repetition_penalty": 1.0}
-
-
-def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
-    logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
-    seen = torch.tensor([[True, True, True, False, False]])
-    assert penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.05, 3.0, 0.5])
