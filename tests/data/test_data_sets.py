@@ -296,12 +296,17 @@ def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
 
 
 @pytest.mark.parametrize(
-    ("written", "gold"),
-    [("1,234,567", "1234567"), ("-$1,000.5", "-$1000.5"), ("(1, 2)", "(1, 2)"), ("3,4", "3,4")],
+    ("answer", "gold"),
+    [
+        *(("so\n#### 1,234,567", "1234567"), ("#### -$1,000.5", "-$1000.5")),
+        *(("#### (1, 2)", "(1, 2)"), ("#### 3,4", "3,4")),
+        *(("42", "42"), (r"so \boxed{\frac12}", r"\frac12")),
+    ],
 )
-def test_thousands_lose_their_commas_and_no_other_answer_does(written, gold):
-    row = {"problem": "?", "answer": f"so\n#### {written}"}
-    (found,) = read_source("rows", [row])
+def test_an_answer_is_plain_or_in_a_box_or_behind_hashes_and_only_thousands_lose_commas(
+    answer, gold
+):
+    (found,) = read_source("rows", [{"problem": "?", "answer": answer}])
     assert found.problem.answer == gold
 
 

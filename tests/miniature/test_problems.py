@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from prompt_reader import answer_of, step_holds
 
+from klearlib.miniature import code_problems
 from klearlib.miniature.problems import (
     FAMILIES,
     draw,
@@ -67,18 +68,29 @@ def test_a_tenth_of_all_prompts_is_held_out():
     assert 0.09 < share < 0.115  # 26 of 256, with a standard error of 0.002
 
 
+WORLDS = {
+    "maths": (draw, FAMILIES, range(2, 7), {"modulus": 10}),
+    "code": (code_problems.draw, code_problems.FAMILIES, range(3, 7), {}),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("part", [True, False])
-def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(part):
+def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(world, part):
+    draw, families, difficulties, how = WORLDS[world]
     seen: set[str] = set()
-    how = {"modulus": 10, "held_out_part": part, "seen": seen}
-    drafts = draw(Random(0), 60, difficulties=range(2, 7), **how)
+    how = {"difficulties": difficulties, "held_out_part": part, "seen": seen, **how}
+    drafts = draw(Random(0), 60, **how)
     assert [held_out(draft.prompt) for draft in drafts] == [part] * 60
-    assert [draft.family for draft in drafts] == list(FAMILIES) * 20
-    assert {draft.difficulty for draft in drafts if draft.family == "chain"} == {2, 3, 4, 5, 6}
-    more = draw(Random(0), 60, difficulties=range(2, 7), **how)
+    assert [draft.family for draft in drafts] == list(families) * 20
+    first = next(iter(families))  # which rounds no difficulty
+    assert {each.difficulty for each in drafts if each.family == first} == set(difficulties)
+    more = draw(Random(0), 60, **how)
     assert len({draft.prompt for draft in drafts + more}) == 120 == len(seen)
 
 
-def test_world_that_is_too_small_says_so():
-    with pytest.raises(ValueError, match="exist at difficulty 2 to 2: raise max_difficulty or mod"):
-        draw(Random(0), 60, difficulties=range(2, 3), modulus=3, held_out_part=True, seen=set())
+@pytest.mark.parametrize(("world", "how"), [("maths", {"modulus": 3}), ("code", {})])
+def test_world_that_is_too_small_says_so(world, how):
+    with pytest.raises(ValueError, match="different problems exist at difficulty 2 to 2"):
+        how = {"difficulties": range(2, 3), "held_out_part": True, "seen": set(), **how}
+        WORLDS[world][0](Random(0), 90, **how)

@@ -15,7 +15,6 @@ import real_project
 import yaml
 
 from klearlib.cli import main
-from klearlib.data.sources import read_source
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, named
@@ -25,7 +24,6 @@ from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile, profiles
 from klearlib.real import assets
 from klearlib.run.stage import with_inputs
-from klearlib.suite.cache import digests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = {"--model": "models/tiny", "--problems": "mine.jsonl", "--benchmark": "test.jsonl"}
@@ -213,14 +211,6 @@ def test_a_long_name_of_a_model_stays_apart_from_its_comment(project):
     assert load("mine", "real").model == long
 
 
-def test_edited_data_are_no_cached_results(project):
-    assert new() == 0
-    before = digests_of("05_clipping")
-    write(project / "mine.jsonl", "a", 41)
-    changed = {name for name, value in digests_of("05_clipping").items() if value != before[name]}
-    assert changed == {"data files"}
-
-
 def test_an_edited_model_or_data_set_is_another_stage(project, monkeypatch):
     """Under the same path: a run that is done came from the one before."""
     monkeypatch.setattr(assets, "_REMEMBERED", 0)
@@ -259,11 +249,6 @@ def test_results_runs_is_no_profile(project, capsys):
         "a profile's name has small letters, digits and _, and is not runs"
         in capsys.readouterr().err
     )
-
-
-def digests_of(notebook):
-    params = check(notebook, load_profile("mine", notebook))
-    return digests({"cells": []}, experiment_of(notebook)(params))
 
 
 def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
@@ -418,15 +403,6 @@ def test_a_profile_is_whole_or_absent(project, monkeypatch):
     monkeypatch.setattr("klearlib.suite.new.write_text", write)
     assert new() == 130
     assert profiles() == before and len(list((project / "params").iterdir())) == len(before)
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [("42", "42"), (r"so \boxed{\frac12}", r"\frac12"), ("4 * 250 = 1000\n#### 1,000", "1000")],
-)
-def test_a_row_of_ones_own_has_its_answer_plain_in_a_box_or_behind_hashes(answer, gold):
-    (row,) = read_source("rows", [{"prompt": "How many?", "answer": answer}])
-    assert row.problem.answer == gold
 
 
 def test_a_profile_without_code_says_so_where_code_is_asked_for(project):

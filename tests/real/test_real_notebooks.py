@@ -58,21 +58,6 @@ def published(e: Experiment) -> dict:
     return json.loads((root() / "results" / PROFILE / e.name / "section.json").read_text())
 
 
-@pytest.mark.slow  # notebook 10 goes the same way, and further
-def test_notebook_05_from_raw_files_to_its_section(project):
-    for stage in Clipping(CLIPPING).stages():
-        folder = run_here(stage)
-        names = {path.name for path in (folder / "evaluations").iterdir()}
-        assert {"aime_2024-00002.npz", "aime_2025-00002.npz", "validation-00002.npz"} <= names
-    e = Clipping(CLIPPING)
-    section = published(e)
-    assert section["status"] == "complete"
-    verdicts = {each["claim"]: each for each in section["verdicts"]}
-    assert verdicts["C2"]["verdict"] == "not run"
-    assert "trained on code" in verdicts["C2"]["reason"]
-    assert set(e.table("scores")["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
-
-
 def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     starts = [
         Clipping(CLIPPING).stages()[0],

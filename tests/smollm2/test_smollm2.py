@@ -88,7 +88,7 @@ def test_greedy_answers_are_those_of_transformers(smollm2):
 
 
 def test_greedy_answers_to_gsm8k_are_those_of_transformers(smollm2):
-    rows = shared_rows("gsm8k_train.jsonl")[:50]
+    rows = shared_rows("gsm8k_train.jsonl")[:12]
     problems = [Problem(f"g{n}", row["question"], "0") for n, row in enumerate(rows)]
     greedy_equals_transformers(smollm2, problems, max_tokens=48)
 
