@@ -171,17 +171,6 @@ def test_boilerplate_removals_are_counted_and_a_stop_list_spares_them(place):
     assert card["num_kept"] == 2
 
 
-@pytest.mark.parametrize("mode", ["words", "whitespace"])
-def test_the_request_under_every_code_problem_is_no_overlap(place, mode):
-    write_lines(place / "code.jsonl", [program("Echo.", 16), program("Say it twice.", 16)])
-    first = run(place, "first", [CODE_SOURCE])
-    (echo, _) = iter_problems(first / "problems.jsonl")
-    write_problems([echo], place / "bench.jsonl")
-    out = run(place, "second", [CODE_SOURCE], ngram_mode=mode, ngram_words=5)
-    kept = [p.prompt for p in iter_problems(out / "problems.jsonl")]
-    assert len(kept) == 2 - (mode == "words") and kept[-1].startswith("Say it twice.")
-
-
 @pytest.fixture
 def thoughts(place):
     rows = [

@@ -91,14 +91,6 @@ def test_a_removal_names_the_item_of_its_signs():
     assert wordless.removals(["+ -", "", "\u00a0"]) == [None] * 3
 
 
-def test_sums_lose_no_prompt_to_sums_of_other_signs():
-    pairs = [(a, b) for a in range(12, 32) for b in range(12, 32)]
-    prompts = [f"What is {a} {sign} {b}?" for a, b in pairs for sign in "+-*/"]
-    assert not contaminated(prompts, [f"What is {a} % {b}?" for a, b in pairs]).any()
-    held_out = [f"What is {a}-{b}?" for a, b in pairs]
-    assert contaminated(prompts, held_out).tolist() == [False, True, False, False] * len(pairs)
-
-
 SPELLINGS = {
     "+": [" + ", "+", "＋"],
     "-": [" - ", "−", " \u2013"],

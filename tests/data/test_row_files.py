@@ -139,11 +139,6 @@ def test_a_folder_gives_the_files_of_the_split(tmp_path, names, choice, chosen):
         assert [row["a"] for row in found] == wanted
 
 
-def test_a_folder_in_a_hidden_one_is_read(tmp_path):
-    put(tmp_path / ".cache" / "hub", "train.jsonl")
-    assert len(rows_of(tmp_path / ".cache" / "hub")) == 1
-
-
 @pytest.mark.parametrize("name", ["v10", "v1_v2", "v10/x"])
 def test_a_config_that_was_asked_for_is_not_widened(tmp_path, name):
     put(tmp_path, f"{name}.jsonl")

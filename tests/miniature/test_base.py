@@ -7,7 +7,6 @@ import torch
 from made_worlds import build, rows
 from tiny_world import TINY_MODEL
 
-from klearlib.errors import Stopped
 from klearlib.miniature.base import pretrain
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
@@ -40,19 +39,6 @@ def test_pretraining_learnt_the_corpus(tiny_stages, base):
     logp = torch.log_softmax(logits, -1).gather(1, ids[0, 1:, None])
     uniform = -torch.tensor(float(len(tokenizer))).log()
     assert logp.mean() > 0.6 * uniform, "the saved weights know no more than a fresh model"
-
-
-def test_stopped_and_resumed_equals_the_unbroken_run(tiny_stages, tmp_path):
-    inputs = {"world": tiny_stages.world}
-    pretrain(RunFolder(tmp_path / "whole"), inputs, **SCHEDULE, **TINY_MODEL)
-    asked = iter([False, True])  # asked once a step: a stop after the second
-    broken = RunFolder(tmp_path / "broken", stop_requested=lambda: next(asked, True))
-    with pytest.raises(Stopped):
-        pretrain(broken, inputs, **SCHEDULE, **TINY_MODEL)
-    pretrain(RunFolder(tmp_path / "broken"), inputs, **SCHEDULE, **TINY_MODEL)
-    for name in ("metrics.jsonl", "model/model.safetensors", "model/tokenizer.json"):
-        whole, resumed = (tmp_path / run / name for run in ("whole", "broken"))
-        assert whole.read_bytes() == resumed.read_bytes()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from cpu_sampling import Request, decode
 from drawn import assert_end_tokens_end_and_the_budget_truncates, flat
 
 from klearlib.errors import KlearError
-from klearlib.evaluate.harness import evaluate
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.prompts import end_ids
 from klearlib.policy.sampling import sample_groups
@@ -180,20 +179,6 @@ def test_what_exceeds_the_model_or_the_servers_is_refused(engine, room, max_toke
     with pytest.raises(KlearError, match=words):
         drawing.sample_groups(PROBLEMS, group_size=1, settings=long)
     assert not drawing._client.asked
-
-
-@pytest.mark.parametrize(("problems", "group_size"), [([], 1), (PROBLEMS, 0)])
-def test_nothing_to_sample_is_refused(engine, problems, group_size):
-    with pytest.raises(ValueError, match="need problems and group_size >= 1"):
-        engine().sample_groups(problems, group_size=group_size, settings=DRAWN)
-
-
-def test_the_harness_evaluates_on_it(engine):
-    how = {"settings": DRAWN, "test_timeout_s": 2.0, "test_memory_mb": 256}
-    record = evaluate(engine(), PROBLEMS, benchmark="tiny", num_responses=3, **how)
-    assert record.correct.shape == record.num_tokens.shape == (2, 3)
-    assert record.sampling["engine"] == "verl" and record.sampling["num_responses"] == 3
-    assert record.truncated.any() and not record.truncated.all()
 
 
 def test_the_words_of_each_server():

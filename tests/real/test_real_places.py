@@ -124,16 +124,6 @@ def test_an_edited_template_makes_another_stage(project):
     assert origin(PROFILE).stages["teacher_weak"].key != before
 
 
-def test_two_absent_parts_of_one_data_set_are_two_lines(project):
-    parts = {
-        part: {"name": "deepcoder", "config": part, "location": f"data/none_{part}"}
-        for part in ("taco", "primeintellect")
-    }
-    change(project, code_problems=parts)
-    assert len(lines()) == 2
-    assert all(any(f"none_{part}" in line for line in lines()) for part in parts)
-
-
 def test_a_model_of_unknown_shape_is_refused(project):
     change(project, reference="Org/Unknown")
     with pytest.raises(ParameterError, match="shapes has no Org/Unknown, the reference: give"):

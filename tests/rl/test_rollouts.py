@@ -4,20 +4,16 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 from rollout_fakes import group, row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.records import Problem, Response, TestCase, TestReport
-from klearlib.rl.metrics import UpdateSums, step_metrics
-from klearlib.rl.mismatch import Mismatch
+from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.rollouts import (
     form_batch,
     micro_batches,
     mini_batches,
 )
 from klearlib.verify.groups import judge_groups
-from klearlib.verify.rewards import hard_code_reward
 
 GROUPS = [
     group(0, [1.0, 1.0, 1.0], correct=[True] * 3),
@@ -45,31 +41,6 @@ def test_filters(filter_name, kept):
     assert batch.advantages[1].tolist() == pytest.approx([root, -1 / root, -1 / root])
     assert batch.advantages[4].tolist() == pytest.approx([-root, 1 / root, 1 / root])
     assert batch.advantages[0].tolist() == batch.advantages[3].tolist() == [0.0] * 3
-
-
-def test_what_a_wrong_program_is_paid_by_the_hard_reward_moves_no_advantage():
-    """An affine map of the rewards: advantages (Eq. 4), filter and rate correct stay."""
-    passed = [[16, 3, 0, 16], [4, 4, 0, 1], [16] * 4, [0, 16, 15, 2]]
-    batches = []
-    for failure in (-1.0, 0.0, -0.25):
-        reports = [
-            [TestReport.of(["passed"] * n + ["time_limit"] * (16 - n)) for n in g] for g in passed
-        ]
-        paid = [[hard_code_reward(r, failure=failure) for r in g] for g in reports]
-        groups = [group(i, rewards) for i, rewards in enumerate(paid)]
-        batches.append(form_batch(groups, settings()))
-    first, *others = batches
-    assert first.advantages.dtype == torch.float64
-    assert first.kept_groups.tolist() == [True, False, False, True]
-    for other in others:
-        assert torch.allclose(other.advantages, first.advantages, rtol=0, atol=1e-12)
-        assert other.kept_groups.equal(first.kept_groups)
-    lines = [
-        step_metrics(batch, UpdateSums(Mismatch(max_tokens=16)), step=1, learning_rate=0.0)
-        for batch in batches
-    ]
-    moved = {key for key in lines[0] if any(line[key] != lines[0][key] for line in lines[1:])}
-    assert moved and all(key.startswith("rollout/reward_") for key in moved)
 
 
 def test_group_std_and_epsilon_reach_the_advantages():

@@ -223,13 +223,10 @@ def test_values_that_a_function_does_not_take_are_refused():
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ({"eps_high": float("inf"), "high_positive": 1.0}, "eps_high"),
         ({"low_negative": float("inf")}, r"low_negative must be a number in \[-1e\+18, 1e\+18\]"),
-        ({"low_negative": -2e18}, "low_negative must be a number in"),
         ({"high_positive": "1.28"}, "high_positive must be a number in .* got '1.28'"),
         ({"function": 5}, r"function must take \(ratio, advantage\)"),
         ({"function": abs, "loss": abs}, "given by a function, so loss must be None"),
-        ({"function": abs, "low_negative": 0.5}, "low_negative must be None"),
     ],
 )
 def test_a_rule_refuses_bad_numbers(numbers, words):

@@ -94,17 +94,6 @@ def test_the_validation_set_after_steps_1_and_2_and_every_so_often():
     assert [step for step in range(10) if schedule.measured(plain, step)] == [0, 4, 8, 9]
 
 
-def test_validations_are_kept_by_step(inputs, tmp_path):
-    run(tmp_path, inputs, validation_every=2, max_new_tokens=2, eval_every=3)
-    names = sorted(path.name for path in (tmp_path / "evaluations").glob("validation-*"))
-    assert names == [f"validation-{step:05d}.npz" for step in range(4)]
-
-
-@pytest.fixture(scope="module")
-def policy(new_policy):
-    return new_policy(3, dtype=torch.float64)
-
-
 def in_region(region: str):
     """The rule of the tests, of the tokens of one region alone."""
 

@@ -33,13 +33,6 @@ def test_parts_that_the_objective_counts_are_not_left_to_the_memory(name):
             require_counted_parts(make(**{name: "micro_batch"}), 0)
 
 
-def test_nothing_has_a_default():
-    for name in SETTINGS:
-        rest = {key: value for key, value in SETTINGS.items() if key != name}
-        with pytest.raises(TypeError, match=name):
-            RLSettings(**rest)
-
-
 def test_two_guards_of_options_and_settings_do_not_drift_apart():
     fields = dataclasses.fields(RLOptions)
     choices = {x.name: tuple(x.metadata["choices"]) for x in fields if x.metadata.get("choices")}

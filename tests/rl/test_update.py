@@ -26,11 +26,6 @@ from klearlib.rl.train import update
 
 
 @pytest.fixture(scope="module")
-def policy(new_policy):
-    return new_policy(3, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
 def rows(policy):
     return make_rows(policy)
 

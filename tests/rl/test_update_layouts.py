@@ -19,11 +19,6 @@ LOSS = {"alpha": 0.3, "normalizer": "sequence"}
 
 
 @pytest.fixture(scope="module")
-def policy(new_policy):
-    return new_policy(3, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
 def by_rows(new_policy):
     """The same model, that goes through transformers."""
     model = new_policy(3, dtype=torch.float64)

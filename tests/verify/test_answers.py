@@ -72,20 +72,6 @@ def test_think_tags(response, prompt, reason, tags):
         assert verdict.extracted is None
 
 
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ("\\boxed{5}", "correct"),
-        ("It is \\boxed{6}", "wrong"),
-        ("\\boxed{5}</think>\\boxed{6}", "wrong"),
-    ],
-)
-def test_other_formats_are_judged_without_tags_but_report_them(response, reason):
-    verdict = verify_answer(response, "5", require_think=False)
-    assert (verdict.reason, verdict.has_think_open) == (reason, False)
-    assert verdict.has_think_close == ("</think>" in response)
-
-
 # extraction
 
 
@@ -225,10 +211,7 @@ def test_missing_math_verify_names_the_install_command(tmp_path):
     ("arguments", "options", "message"),
     [
         ((["a"], []), {}, "golds must be as many"),
-        (("a", ["a"]), {}, "responses must be a sequence"),
         ((["a"], [""]), {}, r"golds\[0\]"),
-        ((["a"], [[]]), {}, r"golds\[0\]"),
-        ((["a"], [None]), {}, r"golds\[0\]"),
         ((["a"], ["1"]), {"prompts": ["a", "b"]}, "prompts must be as many"),
         ((["a"], ["1"]), {"workers": 0}, "workers must be"),
         ((["a"], ["1"]), {"timeout_s": 0}, "timeout_s must be"),

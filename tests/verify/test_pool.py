@@ -266,15 +266,6 @@ def test_no_judge_outlives_its_parent(way):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_close_pool_ends_all_and_the_next_call_starts_anew(kind):
-    kind.ask()
-    pids = kind.pids()
-    assert pids
-    close_pool()
-    assert not any(is_running(pid) for pid in pids)
-    assert kind.ask() == kind.expected
-
-
 def test_an_interrupted_caller_leaves_no_jobs_behind(monkeypatch):
     close_pool()
 
