@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
+from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record
@@ -149,15 +149,6 @@ def test_killed_and_resumed_measures_only_what_is_missing(
     measured_names.clear()
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert measured_names == list(HOW["benchmarks"])[num_before:]
-    assert files(tmp_path) == files(measured)
-
-
-def test_stopped_after_a_benchmark_and_resumed(measured, inputs, tmp_path):
-    folder = RunFolder(tmp_path, stop_requested=lambda: (tmp_path / "evaluations").exists())
-    with pytest.raises(Stopped, match="after 1 of 3 benchmarks"):
-        evaluate_benchmarks(folder, inputs, **HOW)
-    assert list(files(tmp_path)) == FILES[:1]
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert files(tmp_path) == files(measured)
 
 

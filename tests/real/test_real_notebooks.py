@@ -25,10 +25,8 @@ from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins import origin
-from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.params import FilterOptions, RLOptions, root, worlds_of
-from klearlib.suite.estimate import ALL_EXAMPLES, EXAMPLE_SHARE, RESPONSE_SHARE, cost_of
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.
@@ -123,21 +121,6 @@ def test_students_of_teachers_learn_what_the_teachers_answered(project):
     # There are two real sources of each domain, and the notebook compares ten.
     chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
     assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]
-
-
-@pytest.mark.parametrize(("where", "count"), [({"limit": 7}, 7), ({}, ASSUMED_PROBLEMS)])
-def test_what_no_limit_counts_is_assumed(project, where, count):
-    change(project, num_train_problems=None, maths_problems={"klear_math": where})
-    cost = cost_of(origin(PROFILE).responses("middle", num_responses=3))
-    assert cost.sampled == count * 3 * 6 * RESPONSE_SHARE
-
-
-def test_all_examples_of_limited_sources_are_not_those_of_the_paper(project):
-    sources = {"openr1_math": {"limit": 12}, "acereason_sft": {"limit": 8}}
-    change(project, sft_maths=None, sft_code=None, maths_sources=sources)
-    change(project, code_sources={"opencodereasoning": {}})
-    cost = cost_of(origin(PROFILE).start("math").sft)
-    assert cost.trained == pytest.approx((20 + ALL_EXAMPLES) * 262 * EXAMPLE_SHARE)
 
 
 def test_notebook_09_compares_on_both_kinds_of_rewards(project):

@@ -10,7 +10,6 @@ from klearlib.policy.reader import reader_of
 from klearlib.sft.batches import Example
 from klearlib.sft.train import batch_gradient
 
-PAD = 0
 _DRAWS = random.Random(2)
 # Prompt and response lengths: from the shortest example possible to one that fills a row of 40.
 LENGTHS = [(1, 1), (3, 9), (12, 28), (2, 1), (7, 7), (1, 20), (5, 5), (5, 5), (9, 2), (4, 13)]
