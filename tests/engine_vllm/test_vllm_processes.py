@@ -10,8 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from drawing import how
-from drawn import PROBLEMS
+from engine_contract import PROBLEMS, how
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError

@@ -1,12 +1,14 @@
 """The engine samples from the weights that the trainer's model has, in every form of them."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
-from drawing import GREEDY, LOGP_TOLERANCE, LONG, full_logprobs, how
-from drawn import PROBLEMS, flat
+from drawing import GREEDY, LONG
+from engine_contract import LOGP_TOLERANCE, PROBLEMS, flat, how
 from killing import alive
+from small_models import response_logprobs
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine
@@ -70,11 +72,12 @@ def test_bf16_is_near_fp32(opened, new_policy):
     policy = new_policy(4)
     engine = opened(policy, precision="bf16")
     responses = flat(engine.sample_groups(PROBLEMS, group_size=4, settings=how(max_tokens=20)))
+    exact_logp = partial(response_logprobs, policy)
     gaps = torch.tensor(
         [
             abs(ours - exact)
             for response in responses
-            for ours, exact in zip(response.logp, full_logprobs(policy, response), strict=True)
+            for ours, exact in zip(response.logp, exact_logp(response).tolist(), strict=True)
         ]
     )
     assert 1e-4 < gaps.mean() < 0.05, "bf16 has 8 bits: another precision, the same weights"
