@@ -12,7 +12,6 @@ from klearlib.curation.normalise import duplicate_key
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.tables import read_samples
-from klearlib.errors import Stopped
 from klearlib.records import Problem
 from klearlib.run.folder import RunFolder
 
@@ -100,7 +99,7 @@ def mixed(place):
     return place
 
 
-def test_every_row_meets_the_fate_that_was_planted(mixed):
+def test_every_row_meets_the_fate_that_was_planted_and_the_counts_of_the_card_add_up(mixed):
     out = run(mixed, "out", [MATHS_SOURCE, CODE_SOURCE])
     kept = list(iter_problems(out / "problems.jsonl"))
     assert [p.prompt.partition("\n")[0] for p in kept] == [
@@ -129,10 +128,6 @@ def test_every_row_meets_the_fate_that_was_planted(mixed):
         (4, "g-2", 1),
     ]
     assert removals[0]["ngram"] == "how many ways are there to seat ten guests"
-
-
-def test_the_counts_of_the_card_add_up_for_every_source_and_stage(mixed):
-    out = run(mixed, "out", [MATHS_SOURCE, CODE_SOURCE])
     card = card_of(out)
     assert (card["num_read"], card["num_kept"], card["num_rejected"]) == (12, 4, 8)
     assert card["sources"]["acereason_math"] == {
@@ -272,14 +267,6 @@ def test_a_run_that_was_killed_starts_anew_and_ends_as_the_whole_one(mixed, monk
     assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
     for file in OUTPUTS:
         assert (out / file).read_bytes() == (whole / file).read_bytes()
-
-
-def test_a_stop_is_obeyed(mixed):
-    folder = RunFolder(mixed.parent / "out", stop_requested=lambda: True)
-    how = {"sources": [{"input": "raw", **MATHS_SOURCE}], "benchmarks": [], **HOW}
-    with pytest.raises(Stopped, match="run again"):
-        curate(folder, {"raw": mixed}, **how)
-    assert not (folder.path / "card.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -281,11 +281,6 @@ def test_rows_without_tests_that_can_be_run(name, change, reason):
     assert reject_of(name, change) == reason
 
 
-def test_a_test_of_seven_hundred_terms_costs_its_row_only():
-    source = f"from solution import f\ndef test_a():\n    assert f({'+'.join('1' * 700)})\n"
-    assert reject_of("klear_code", truth({"pytest": source})) in ("unknown_format", "bad_python")
-
-
 # ids
 
 

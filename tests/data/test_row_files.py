@@ -42,19 +42,6 @@ def test_json_in_all_its_forms(tmp_path, form, is_packed):
         assert rows_of(path) == []
 
 
-def test_a_parquet_file_is_read_in_parts_and_only_the_columns_wanted(tmp_path):
-    path = tmp_path / "x.parquet"
-    table = pa.table({"a": [str(n) for n in range(1000)], "z": ["y" * 50_000] * 1000})
-    pq.write_table(table, path, row_group_size=100)
-    (found,) = open_location(path, wanted=("a",), split=None, config=None)
-    assert found.columns == ("a", "z")
-    before = pa.total_allocated_bytes()
-    for number, row in enumerate(found.rows()):
-        assert row == {"a": str(number)}
-        assert pa.total_allocated_bytes() - before < 2e6
-    assert number == 999
-
-
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [

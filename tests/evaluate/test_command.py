@@ -480,13 +480,6 @@ def test_a_model_needs_n(model, capsys):
     assert "--model needs --n" in failure(capsys, call, 2)
 
 
-def test_yarn_gives_the_positions_that_the_budget_needs(asked, tmp_path):
-    options = ["--max-new-tokens", "250", "--yarn", "2.5", "--n", "1", "--out", "long"]
-    assert cli.main([*asked, *options]) == 0
-    sampling = scores_of(tmp_path / "long")["sampling"]
-    assert (sampling["yarn_factor"], sampling["max_tokens"]) == (2.5, 250)
-
-
 def test_without_a_budget_the_positions_are_used(asked, tmp_path):
     place = asked.index("--max-new-tokens")
     del asked[place : place + 2]
@@ -496,32 +489,3 @@ def test_without_a_budget_the_positions_are_used(asked, tmp_path):
     _, tokenizer = load_policy(asked[asked.index("--model") + 1], device="cpu")
     longest = max(len(tokenizer(r["prompt"], add_special_tokens=False)["input_ids"]) for r in rows)
     assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0
-
-
-def without_template(folder):
-    for path in folder.glob("chat_template*"):
-        path.unlink()
-    settings = folder / "tokenizer_config.json"
-    values = json.loads(settings.read_text())
-    values.pop("chat_template", None)
-    settings.write_text(json.dumps(values))
-
-
-def damaged(folder):
-    (folder / "model.safetensors").write_bytes(b"\0" * 40)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (without_template, ["has no chat template"]),
-        (damaged, ["cannot be loaded as a model", "make or download it again"]),
-    ],
-)
-def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys, change, words):
-    shutil.copytree(model, tmp_path / "m")
-    change(tmp_path / "m")
-    asked[asked.index("--model") + 1] = "m"
-    line = failure(capsys, [*asked, "--out", "one"])
-    assert all(text in line for text in words) and "delete" not in line
-    assert not (tmp_path / "one").exists()

@@ -44,24 +44,6 @@ def measured(inputs, tmp_path_factory):
     return path
 
 
-def test_the_rule_of_the_judge_reaches_it(inputs, tmp_path, monkeypatch):
-    asked, real = [], harness.judge_responses
-
-    def judge(problems, responses, **how):
-        asked.append({name: how[name] for name in ("answer_form", "truncated", "require_think")})
-        return real(problems, responses, **how)
-
-    monkeypatch.setattr(harness, "judge_responses", judge)
-    rules = ({}, {"answer_form": "equivalent", "truncated": "as_text", "think_tags": "optional"})
-    for place, rule in enumerate(rules):
-        small = HOW | {"benchmarks": {"validation": 6}, "num_responses": 1}
-        evaluate_benchmarks(RunFolder(tmp_path / str(place)), inputs, **small, **rule)
-    assert asked == [
-        {"answer_form": "written", "truncated": "wrong", "require_think": True},
-        {"answer_form": "equivalent", "truncated": "as_text", "require_think": False},
-    ]
-
-
 def files(path):
     return {file.name: file.read_bytes() for file in sorted((path / "evaluations").iterdir())}
 

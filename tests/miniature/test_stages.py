@@ -133,17 +133,6 @@ def test_a_better_teacher_learns_longer_from_more_and_better_chains(tmp_path):
     assert shares[0] > shares[1] + 0.15 > shares[2] + 0.3 and shares[2] == 0
 
 
-def test_the_teacher_learns_longer_and_from_other_responses():
-    for profile in ("smoke", "mini"):
-        world, stages = load(profile, "code_miniature"), code_of(profile)
-        assert stages["sft"].inputs == stages["teacher"].inputs
-        assert stages["teacher"].params.pop("examples") == "teacher.jsonl"
-        assert stages["teacher"].params.pop("num_steps") == world.teacher_steps
-        assert stages["sft"].params.pop("num_steps") == world.sft_steps < world.teacher_steps
-        assert stages["sft"].params == stages["teacher"].params
-        assert world.teacher_slip_share < world.slip_share
-
-
 def test_the_joint_worlds_are_those_of_the_other_notebooks_and_examples_those_of_the_selections():
     selections = selections_of("mini")
     stages = joint_of("mini", selections)

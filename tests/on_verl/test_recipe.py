@@ -192,8 +192,3 @@ def test_the_actor_has_the_rule_and_the_objective_of_the_run(model, rule):
     assert rule_of(actor) == rule_from(rule)
     assert actor.policy_loss.alpha == 0.2 and actor.policy_loss.log_ratio_clamp == 12.0
     assert NORMALIZERS[actor.loss_agg_mode] == "sequence"
-
-
-def test_a_wrong_rule_is_refused(model):
-    with pytest.raises(ValueError, match="unknown clipping rule 'gpo'"):
-        lines(model, rule={"name": "gpo"})

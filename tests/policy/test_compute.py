@@ -6,8 +6,6 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import ParameterError
-from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.params.fields import check_values
 from klearlib.policy.compute import Compute, local_compute
 
@@ -31,13 +29,6 @@ def test_what_no_stage_can_do_is_refused_in_one_line(changes):
     with pytest.raises(ParameterError, match=f"^mini: .*{next(iter(changes))}") as caught:
         check_values(Compute, PLAIN | changes, "mini")
     assert "\n" not in str(caught.value)
-
-
-def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():
-    mine = params.worlds_of(ClippingParams())["compute.yaml, local"]
-    assert isinstance(mine, Compute) and mine == params.load("smoke", params.LOCAL)
-    untrained = [each.Params() for each in experiments() if not each.Params.worlds]
-    assert all(params.worlds_of(made) == {} for made in untrained)
 
 
 def test_a_profile_without_the_file_is_refused(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from klearlib.policy.head import head_logprobs, wide_head
-from klearlib.policy.memory import head_chunk_tokens
 
 TOKENS, WIDTH, WORDS = 11, 5, 17
 
@@ -115,11 +114,3 @@ def test_a_wide_head_has_the_gradient_of_autocast_and_goes_when_the_context_ends
     assert (wide_dtype, plain_dtype) == (torch.float32, torch.bfloat16)
     for ours, theirs in zip(wide, plain, strict=True):
         assert float((ours - theirs).norm()) < 0.05 * float(theirs.norm()) + 1e-6
-
-
-def test_chunk_is_as_large_as_its_logits_allow():
-    for words in (64, 151_936, 2**31):
-        for device in ("cpu", "cuda"):
-            size = head_chunk_tokens(words, device=device)
-            assert size >= 1 and (size == 1 or 4 * size * words <= 2**30)
-    assert head_chunk_tokens(151_936, device="cuda") > head_chunk_tokens(151_936, device="cpu")

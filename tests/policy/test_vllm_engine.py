@@ -18,7 +18,6 @@ from klearlib.policy.vllm_engine import (
     VLLMEngine,
     description,
     engine_arguments,
-    engine_environment,
 )
 from klearlib.records import Problem
 
@@ -142,18 +141,6 @@ def test_every_field_of_compute_that_is_vllms_reaches_it(tiny_policy):
     }
     assert expected.items() <= found.items()
     assert not {"enforce_eager", "hf_overrides"} & set(found)
-
-
-def test_a_cpus_cache_is_what_the_variable_says(monkeypatch):
-    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    assert engine_environment("cpu")["VLLM_CPU_KVCACHE_SPACE"] == "1"
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
-    found = engine_environment("cpu")
-    assert found["VLLM_CPU_KVCACHE_SPACE"] == "7"
-    assert found["OMP_NUM_THREADS"] == str(torch.get_num_threads())
-    for device in ("cpu", "cuda"):
-        assert engine_environment(device)["VLLM_NO_USAGE_STATS"] == "1"
-    assert "OMP_NUM_THREADS" not in engine_environment("cuda")
 
 
 def test_a_description_holds_what_the_loaded_model_does(new_policy, tiny_tokenizer, tmp_path):

@@ -204,13 +204,6 @@ def test_benchmarks_that_no_run_could_use_are_refused(project, benchmarks, words
         load("mine", "real")
 
 
-def test_a_long_name_of_a_model_stays_apart_from_its_comment(project):
-    long = f"models/{'tiny' * 10}"
-    shutil.move(project / "models" / "tiny", project / long)
-    assert new(model=long) == 0
-    assert load("mine", "real").model == long
-
-
 def test_an_edited_model_or_data_set_is_another_stage(project, monkeypatch):
     """Under the same path: a run that is done came from the one before."""
     monkeypatch.setattr(assets, "_REMEMBERED", 0)
@@ -363,14 +356,6 @@ def test_a_hub_id_that_nobody_declared_is_what_is_fetched(project, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert new(problems="someone/sums") == 0 and asked == ["someone/sums"]
     assert load("mine", "real").maths_problems["sums"]["hub_id"] == "someone/sums"
-
-
-def test_a_file_may_have_an_equals_sign_in_its_name(project):
-    shutil.move(project / "test.jsonl", project / "seed=1.jsonl")
-    assert new(benchmark="seed=1.jsonl") == 0
-    shutil.move(project / "mine.jsonl", project / "n=40.jsonl")
-    shutil.rmtree(project / "params" / "mine")
-    assert new(benchmark="rows=seed=1.jsonl", problems="n=40.jsonl") == 0
 
 
 def test_a_name_that_is_taken_is_kept(project, capsys):

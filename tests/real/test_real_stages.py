@@ -70,16 +70,6 @@ def test_a_model_of_another_shape_or_without_template_is_refused(tmp_path):
     assert not (tmp_path / "odd" / "chat_template.jinja").exists()
 
 
-def test_a_snapshot_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    at = tmp_path / "hub" / "models--Org--Tiny"
-    write_model(at / "snapshots" / "abc")
-    (at / "refs").mkdir()
-    (at / "refs" / "main").write_text("abc")
-    linked(tmp_path / "run", "Org/Tiny")
-    assert card_of(tmp_path / "run")["snapshot"] == "abc"
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [

@@ -149,6 +149,28 @@ def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(
         assert (settings.temperature, settings.top_p, settings.top_k) == (1.0, 1.0, 0)
 
 
+def test_wake_and_sleep_take_turns_around_all_sampling(inputs, tmp_path, monkeypatch):
+    """Awake to sample, asleep to train: between the two no weight moves."""
+    calls = []
+
+    def recorded(name):
+        real = getattr(engines.TransformersEngine, name)
+
+        def call(self, *args, **how):
+            calls.append((name, sum(float(p.sum()) for p in self._model.parameters())))
+            return real(self, *args, **how)
+
+        return call
+
+    for name in ("wake", "sample_groups", "sleep"):
+        monkeypatch.setattr(engines.TransformersEngine, name, recorded(name))
+    run(tmp_path, inputs, num_steps=2)
+    names, sums = zip(*calls, strict=True)
+    # Validation before the first step and after the last, rollouts of two steps between.
+    assert names == ("wake", "sample_groups", "sleep") * 4
+    assert sums[::3] == sums[1::3] == sums[2::3] and sums[0] == sums[3] != sums[6] != sums[9]
+
+
 def test_training_makes_right_answers_likelier(inputs, tmp_path):
     """The sign of everything at once: steps on one problem more than double its reward."""
     one = with_one_problem(inputs, tmp_path / "world")

@@ -1,7 +1,5 @@
 """Examples and batches: the loss stands on the response, the order covers every epoch."""
 
-import json
-import tracemalloc
 from array import array
 from functools import partial
 from itertools import islice
@@ -40,21 +38,6 @@ def test_every_epoch_holds_each_example_once(num_examples):
 def test_example_without_prompt_or_response_is_refused(num_tokens, num_prompt):
     with pytest.raises(KlearError, match=f"got {num_tokens} tokens with a prompt of {num_prompt}"):
         Example(ids=(5,) * num_tokens, num_prompt=num_prompt)
-
-
-def test_examples_take_four_bytes_a_token():
-    def draw(number: int) -> Example:  # json makes each number anew, as a tokenizer does
-        ids = json.loads(str([1000 + (7 * number + token) % 150_000 for token in range(10_000)]))
-        return Example(ids, num_prompt=100)
-
-    draw(0)
-    tracemalloc.start()
-    try:
-        examples = [draw(number) for number in range(8)]
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(examples) * 10_000 * 4 <= held < len(examples) * 10_000 * 4.2
 
 
 def test_ids_are_the_same_in_any_container():

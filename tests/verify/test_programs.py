@@ -487,17 +487,6 @@ def test_equal_jobs_are_run_once_and_all_are_reported(monkeypatch):
     assert len(submitted) == 2
 
 
-def test_an_error_in_the_generator_ends_the_batch():
-    def jobs():
-        yield ProgramJob("print(1)", [by_stdin("", "1")], **LIMITS)
-        raise KlearError("no more")
-
-    with pytest.raises(KlearError, match="no more"):
-        run_many(jobs(), workers=1)
-    with pytest.raises(KlearError, match="workers"):
-        run_many([], workers=0)
-
-
 STDIN = by_stdin("", "")
 
 
