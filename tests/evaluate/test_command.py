@@ -219,17 +219,6 @@ def test_the_rule_reaches_the_judge_and_the_record(
     assert (sampling["answer_form"], sampling["truncated"]) == (form, truncated)
 
 
-def test_files_of_other_places_have_other_folders(judged, tmp_path):
-    parts = ("a.jsonl.parts/r.jsonl", "a.jsonl.parts/s.jsonl", "b/r.jsonl")
-    for place in parts:
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_bytes((tmp_path / "r.jsonl").read_bytes())
-        call = ["evaluate", "--responses", place, "--benchmark", "own.jsonl"]
-        assert cli.main(call) == 0
-    names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
-    assert names == {"own-a.jsonl.parts-r", "own-a.jsonl.parts-s", "own-b-r"}
-
-
 def test_programs_are_run(tmp_path):
     tests = (TestCase("4", stdin="2"), TestCase("6", stdin="3"))
     write_problems([Problem("c", "Double it.", tests=tests)], tmp_path / "code.jsonl")
@@ -464,15 +453,6 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
     assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
     assert not (tmp_path / "one").exists()
-
-
-@pytest.mark.parametrize("name", ["responses.jsonl", "config.json"])
-def test_a_model_takes_no_folder_of_something_else(asked, tmp_path, capsys, name):
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / name).write_text("{}")
-    words = "one holds other files: give --out another"
-    assert words in failure(capsys, [*asked, "--out", "one"])
-    assert files(tmp_path / "one").keys() == {name}
 
 
 def test_a_model_needs_n(model, capsys):

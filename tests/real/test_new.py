@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -163,17 +161,6 @@ def test_a_probe_writes_a_rate_at_which_tokens_leave_the_clip_range(
     assert not [*(project / "results/runs").glob("*/*/evaluations/test-*")]
 
 
-def test_a_probe_that_trains_nothing_leaves_the_guess(project, monkeypatch, capsys):
-    monkeypatch.setattr("klearlib.suite.probe.FACTORS", (1, 4))
-    monkeypatch.setattr("klearlib.run.pool.run_stages", run_here)
-    (project / "mine.py").write_text(JUDGE.format(reward="1.0"))
-    assert new("--max-new-tokens", "6", "--reward", "mine.py:judge", "--probe") == 1
-    assert (
-        "the probe trained nothing, so the rate is still a guess: every" in capsys.readouterr().err
-    )
-    assert load_profile("mine", "05_clipping")["learning_rates"] == [1e-5]
-
-
 def run_here(stages, **_):
     for stage in stages:
         real_project.run_here(stage)
@@ -234,14 +221,6 @@ def test_a_file_may_have_the_name_of_a_number(project, name):
     path.write_text(path.read_text().replace(f"'{name}': ", f"{name}: "))
     with pytest.raises(ParameterError, match="write it in quotes"):
         load("mine", "real")
-
-
-def test_results_runs_is_no_profile(project, capsys):
-    assert main(["new", "runs", *(word for pair in ARGUMENTS.items() for word in pair)]) == 2
-    assert (
-        "a profile's name has small letters, digits and _, and is not runs"
-        in capsys.readouterr().err
-    )
 
 
 def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
@@ -361,19 +340,6 @@ def test_a_hub_id_that_nobody_declared_is_what_is_fetched(project, monkeypatch):
 def test_a_name_that_is_taken_is_kept(project, capsys):
     assert new() == 0 and new() == 2
     assert "exists already" in capsys.readouterr().err
-
-
-def test_a_wrong_name_is_said_before_a_model_is_read(project):
-    script = (
-        "import sys; from klearlib.cli import main\n"
-        f"given = {ARGUMENTS!r}\n"
-        "wrong = {'--problems': 'none.jsonl'}, {'--model': './none'}\n"
-        "cases = [('Mine', given), *(('mine', given | each) for each in wrong)]\n"
-        "codes = [main(['new', n, *(w for p in g.items() for w in p)]) for n, g in cases]\n"
-        "print(codes, {'torch', 'transformers'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "[2, 1, 1] set()\n", done.stderr
 
 
 def test_a_profile_is_whole_or_absent(project, monkeypatch):
