@@ -167,10 +167,7 @@ def test_a_response_is_judged_as_it_stands(response, reason):
     assert verdict.reason == reason
 
 
-@pytest.mark.parametrize(
-    "difficulty, kept, unknown",
-    [("easy", ["a", "c"], 4), ("hard", ["d"], 4)],
-)
+@pytest.mark.parametrize("difficulty, kept, unknown", [("easy", ["a", "c"], 4), ("hard", ["d"], 4)])
 def test_difficulty_is_the_references(inputs, tmp_path, difficulty, kept, unknown):
     samples, _, _ = run(inputs, tmp_path, difficulty=difficulty, easy_from=0.5)
     assert list(dict.fromkeys(s.problem_id for s in samples)) == kept

@@ -1,10 +1,16 @@
-"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; and the real files."""
+"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; the real files, and the
+page of them."""
+
+import re
+from pathlib import Path
 
 import pytest
 from raw_rows import ROWS, livecodebench_row, messages
 from shared_data import shared
 
+import klearlib
 from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.rows import REASONS
 from klearlib.data.sources import read_source
 from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
 from klearlib.errors import KlearError
@@ -125,3 +131,20 @@ def test_what_is_no_date_is_refused(day):
         in_window(day, *WINDOW)
     with pytest.raises(KlearError, match="is not a date"):
         in_window("2025-01-01", day, "2025-02-01")
+
+
+PAGE = Path(klearlib.__file__).resolve().parents[1] / "docs" / "datasets.md"
+
+
+def test_every_benchmark_and_reason_is_there():
+    text = PAGE.read_text()
+    for name, size in SIZES.items():
+        (line,) = re.findall(rf"^\| `{name}` \| (?:`|the same).*$", text, re.M)
+        assert f"| {size or 'counted'} |" in line
+    reasons = [
+        word.strip()
+        for first in re.findall(r"^\| ([a-z_, ]+) \|", text.split("## Reasons")[1], re.M)
+        for word in first.split(",")
+        if word.strip() != "reason"
+    ]
+    assert sorted(reasons) == sorted(REASONS)

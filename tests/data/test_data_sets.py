@@ -9,15 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raw_rows import (
-    CODE_THOUGHT,
-    OPENR1,
-    ROWS,
-    THOUGHT,
-    WRONG_COUNTS,
-    livecodebench_row,
-    messages,
-)
+from raw_rows import CODE_THOUGHT, OPENR1, ROWS, THOUGHT, WRONG_COUNTS, livecodebench_row, messages
 
 from klearlib.data.rows import REASONS, UnusableRow, gold_text, whole_number
 from klearlib.data.sources import SOURCES, read_source, source_named
@@ -44,10 +36,7 @@ TURNS = ROWS["openthoughts3"]["conversations"]
 
 
 # Columns that tables have and that single rows may lack.
-LENIENT = {
-    ("aime_2025", "problem|question|messages"),
-    ("klear_code", "hash"),
-}
+LENIENT = {("aime_2025", "problem|question|messages"), ("klear_code", "hash")}
 
 
 def truth(value) -> dict:

@@ -9,17 +9,8 @@ import pytest
 
 from klearlib.data import tables
 from klearlib.data.lines import read_lines
-from klearlib.data.problems import (
-    iter_problems,
-    read_problems,
-    write_problems,
-)
-from klearlib.data.tables import (
-    Sample,
-    read_rows,
-    read_samples,
-    write_samples,
-)
+from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.tables import Sample, read_rows, read_samples, write_samples
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem, TestCase
 

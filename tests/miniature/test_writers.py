@@ -9,11 +9,7 @@ from made_worlds import printed
 from prompt_reader import answer_of, step_holds
 
 from klearlib.miniature import code_problems, problems
-from klearlib.miniature.source_plan import (
-    CODE_SOURCES,
-    MATHS_SOURCES,
-    SourcePlan,
-)
+from klearlib.miniature.source_plan import CODE_SOURCES, MATHS_SOURCES, SourcePlan
 from klearlib.miniature.writers import NOTATIONS, code_response, maths_response
 
 MODULUS = 10

@@ -14,11 +14,7 @@ from klearlib.policy import vllm_engine
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.policy.vllm_engine import (
-    VLLMEngine,
-    description,
-    engine_arguments,
-)
+from klearlib.policy.vllm_engine import VLLMEngine, description, engine_arguments
 from klearlib.records import Problem
 
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate("ab")]

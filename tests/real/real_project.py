@@ -183,10 +183,7 @@ def write_data(folder: Path) -> None:
 
 
 def _asked(prompt: str, truth: str) -> dict:
-    return {
-        "prompt": messages(prompt),
-        "reward_model": {"ground_truth": truth, "style": "rule"},
-    }
+    return {"prompt": messages(prompt), "reward_model": {"ground_truth": truth, "style": "rule"}}
 
 
 def _thought(answer: int) -> str:

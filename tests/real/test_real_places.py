@@ -7,16 +7,7 @@ import json
 import shutil
 
 import pytest
-from real_project import (
-    PROFILE,
-    SHAPE,
-    card_of,
-    change,
-    rows_of,
-    run_here,
-    write_model,
-    write_rows,
-)
+from real_project import PROFILE, SHAPE, card_of, change, rows_of, run_here, write_model, write_rows
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin

@@ -8,11 +8,7 @@ from rollout_fakes import group, row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.records import Problem, Response, TestCase
-from klearlib.rl.rollouts import (
-    form_batch,
-    micro_batches,
-    mini_batches,
-)
+from klearlib.rl.rollouts import form_batch, micro_batches, mini_batches
 from klearlib.verify.groups import judge_groups
 
 GROUPS = [

@@ -9,15 +9,7 @@ from printed_equations import SPECS
 from rollout_fakes import row, settings
 from test_train_resume import assert_same_bytes
 from tiny_runs import lines, run
-from update_oracle import (
-    NUM_PROMPT,
-    PASSES,
-    RULE,
-    SETTINGS,
-    exact_logprobs,
-    gradient,
-    make_rows,
-)
+from update_oracle import NUM_PROMPT, PASSES, RULE, SETTINGS, exact_logprobs, gradient, make_rows
 
 from klearlib.errors import ParameterError, Stopped
 from klearlib.params import RLOptions

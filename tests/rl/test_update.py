@@ -8,15 +8,7 @@ import pytest
 import torch
 from printed_equations import SPECS
 from rollout_fakes import row, settings
-from update_oracle import (
-    NUM_PROMPT,
-    PASSES,
-    RULE,
-    SETTINGS,
-    gradient,
-    make_rows,
-    oracle,
-)
+from update_oracle import NUM_PROMPT, PASSES, RULE, SETTINGS, gradient, make_rows, oracle
 
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl.metrics import UpdateSums

@@ -5,15 +5,7 @@ import math
 import pytest
 import torch
 from full_memory import too_large_for
-from sft_runs import (
-    EPOCHS,
-    EXAMPLES,
-    PACKED,
-    SCHEDULE,
-    assert_same_bytes,
-    lines,
-    run,
-)
+from sft_runs import EPOCHS, EXAMPLES, PACKED, SCHEDULE, assert_same_bytes, lines, run
 from torch.nn.utils.rnn import pad_sequence
 
 from klearlib.errors import Stopped

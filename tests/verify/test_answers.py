@@ -9,11 +9,7 @@ import pytest
 from shared_data import shared_rows
 
 from klearlib.data.marks import last_boxed
-from klearlib.verify.answers import (
-    MAX_ANSWER_CHARS,
-    verify_answer,
-    verify_answers,
-)
+from klearlib.verify.answers import MAX_ANSWER_CHARS, verify_answer, verify_answers
 from klearlib.verify.numbers import read_number, same_number
 from klearlib.verify.plain import plain_text
 
