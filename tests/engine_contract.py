@@ -22,6 +22,9 @@ def how(**changes) -> SamplingSettings:
     return SamplingSettings(**plain | changes)
 
 
+GREEDY = how(temperature=0.0, max_tokens=20)
+
+
 def flat(groups):
     return [response for group in groups for response in group]
 

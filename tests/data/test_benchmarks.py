@@ -1,5 +1,5 @@
-"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; the real files, and the
-page of them."""
+"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; the real files, and
+the page of them."""
 
 import re
 from pathlib import Path

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drawing import GREEDY, LONG
-from engine_contract import LOGP_TOLERANCE, PROBLEMS, flat, how
+from engine_contract import GREEDY, LOGP_TOLERANCE, PROBLEMS, flat, how
 from killing import alive
 from small_models import response_logprobs
 
@@ -14,6 +13,10 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.sampling import sample_groups
+from klearlib.records import Problem
+
+# More than two blocks of vLLM's prefix cache on a CPU, which have 128 tokens.
+LONG = [Problem(id="long", prompt="apply +4 to 3, then " * 22, answer="1")]
 
 
 def same_as_transformers(engine, policy, tokenizer, problems=PROBLEMS, settings=GREEDY):

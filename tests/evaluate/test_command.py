@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +12,12 @@ import pytest
 
 from klearlib import cli
 from klearlib.data.problems import read_problems, write_problems
-from klearlib.evaluate import command, judging, model_responses
+from klearlib.evaluate import command, judging
 from klearlib.evaluate.arguments import OF_A_MODEL, chosen_preset
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS, load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.policy import engines
-from klearlib.policy.load import load_policy
-from klearlib.records import Problem, TestCase
+from klearlib.records import Problem
 
 PROBLEMS = [Problem(f"p-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(3)]
 # Rows are problems, columns responses: 4 of 9 are correct.
@@ -101,26 +99,6 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
 
 class Killed(BaseException):
     pass
-
-
-@pytest.mark.parametrize("tags", ["required", "optional"])
-def test_a_response_is_judged_as_it_stands(judged, tmp_path, monkeypatch, tags):
-    """No tag is put before it that neither it nor its prompt has written."""
-    texts = ["</think>\\boxed{1}", "\\boxed{1}", "<think>\\boxed{9}</think>x</think>\\boxed{1}"]
-    write_problems(PROBLEMS[:1], tmp_path / "own.jsonl")
-    write_rows(tmp_path / "r.jsonl", [{"problem_id": "p-0", "response": text} for text in texts])
-    real, seen = judging.judge_responses, []
-
-    def judge(problems, groups, **how):
-        seen.extend((r.prompt, r.text, how["require_think"]) for group in groups for r in group)
-        return real(problems, groups, **how)
-
-    monkeypatch.setattr(judging, "judge_responses", judge)
-    assert cli.main([*judged, "--think-tags", tags]) == 0
-    assert seen == [("", text, tags == "required") for text in texts]
-    reasons = load_record(tmp_path / "out" / "record.npz").reason.tolist()
-    alone = "bad_format" if tags == "required" else "correct"
-    assert reasons == [[alone, alone, "correct"]]
 
 
 def bare(rows):
@@ -217,20 +195,6 @@ def test_the_rule_reaches_the_judge_and_the_record(
     assert asked == [(form, truncated)]
     sampling = load_record(tmp_path / "out" / "record.npz").sampling
     assert (sampling["answer_form"], sampling["truncated"]) == (form, truncated)
-
-
-def test_programs_are_run(tmp_path):
-    tests = (TestCase("4", stdin="2"), TestCase("6", stdin="3"))
-    write_problems([Problem("c", "Double it.", tests=tests)], tmp_path / "code.jsonl")
-    programs = ["print(int(input()) * 2)", "print(4)"]
-    texts = [f"{THOUGHT}\n```python\n{program}\n```" for program in programs]
-    write_rows(tmp_path / "r.jsonl", [{"problem_id": "c", "output_list": texts}])
-    assert cli.main(["evaluate", "--responses", "r.jsonl", "--benchmark", "code.jsonl"]) == 0
-    (folder,) = (tmp_path / "evaluations").iterdir()
-    scores = scores_of(folder)
-    assert (scores["avg_at_n"], scores["mean_pass_rate"]) == (0.5, 0.75)
-    assert scores["sampling"]["test_timeout_s"] == 6.0
-    assert folder.name.startswith("code-") and folder.name.endswith("-r")
 
 
 def test_judging_a_file_needs_no_torch(judged, tmp_path):
@@ -383,27 +347,6 @@ def test_more_responses_than_rows_are_split_and_differ_and_so_do_those_of_bf16(a
     assert first != later, "each block needs draws of its own"
 
 
-def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, monkeypatch):
-    """vLLM stands in by a fake that keeps what it was given."""
-    given = {}
-
-    @contextmanager
-    def fake(path, *, compute, model, tokenizer, **stretched):
-        given.update(compute=compute, model=model, **stretched)
-        loaded, _ = load_policy(path, device="cpu")
-        yield engines.TransformersEngine(loaded, tokenizer, compute)
-
-    monkeypatch.setattr(model_responses, "open_engine", fake)
-    more = ["--engine", "vllm", "--tensor-parallel", "2", "--gpu-memory-share", "0.7"]
-    assert cli.main([*asked, *more, "--yarn", "2.5", "--out", "vllm"]) == 0
-    compute = given["compute"]
-    assert (compute.engine, compute.tensor_parallel, compute.gpu_memory_share) == ("vllm", 2, 0.7)
-    assert (compute.precision, compute.batch_rows) == ("fp32", 8)
-    # It loads its own weights, stretched as the tokenizer's model was.
-    assert (given["model"], given["yarn_factor"]) == (None, 2.5)
-    assert scores_of(tmp_path / "vllm")["sampling"]["engine"] == "vllm"
-
-
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -458,14 +401,3 @@ def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, wor
 def test_a_model_needs_n(model, capsys):
     call = ["evaluate", "--model", model, "--benchmark", "aime24"]
     assert "--model needs --n" in failure(capsys, call, 2)
-
-
-def test_without_a_budget_the_positions_are_used(asked, tmp_path):
-    place = asked.index("--max-new-tokens")
-    del asked[place : place + 2]
-    assert cli.main([*asked, "--n", "1", "--temperature", "0", "--out", "room"]) == 0
-    sampling = scores_of(tmp_path / "room")["sampling"]
-    rows = rows_of(tmp_path / "room" / "responses.jsonl")
-    _, tokenizer = load_policy(asked[asked.index("--model") + 1], device="cpu")
-    longest = max(len(tokenizer(r["prompt"], add_special_tokens=False)["input_ids"]) for r in rows)
-    assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0

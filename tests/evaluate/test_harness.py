@@ -129,18 +129,6 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     assert record.reason.tolist() == [["correct", "wrong", "wrong", "no_answer"]]
 
 
-def test_nothing_to_measure_is_refused():
-    with pytest.raises(ValueError, match="neither an answer nor tests"):
-        evaluate(
-            Canned(lambda problems, **_: [[Response("a", "?", (1,), (2,), (-1.0,), "", False)]]),
-            [Problem("a", "?")],
-            benchmark="x",
-            num_responses=1,
-            settings=SETTINGS,
-            **LIMITS,
-        )
-
-
 def assert_equal_records(a: EvalRecord, b: EvalRecord) -> None:
     assert (a.benchmark, a.problem_ids, a.sampling) == (b.benchmark, b.problem_ids, b.sampling)
     for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found"):
@@ -158,27 +146,11 @@ def test_round_trip_and_equal_bytes(measured, tmp_path):
     assert one == two
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A saved record of two problems: its path and its bytes."""
-    record = EvalRecord(
-        benchmark="x",
-        problem_ids=("a", "é"),
-        correct=np.array([[True], [False]]),
-        truncated=np.array([[False], [True]]),
-        num_tokens=np.array([[3], [40]]),
-        reason=np.array([["correct"], ["no_answer"]]),
-        pass_rate=np.array([[1.0], [0.25]]),
-        found=np.array([["boxed"], [""]]),
-        sampling={"seed": 1},
-    )
-    save_record(record, tmp_path / "x-00001.npz")
-    return tmp_path / "x-00001.npz", (tmp_path / "x-00001.npz").read_bytes(), record
-
-
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
-def test_cut_off_file_is_damaged_at_any_length(small, step):
-    path, content, _ = small
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 97])
+def test_cut_off_file_is_damaged_at_any_length(measured, tmp_path, step):
+    path = tmp_path / "x-00001.npz"
+    save_record(measured[3], path)
+    content = path.read_bytes()
     for length in range(0, len(content), step):
         path.write_bytes(content[:length])
         with pytest.raises(DamagedEntry, match="delete its run folder"):

@@ -1,5 +1,5 @@
-"""Every prompt means what its answer says, and every chain of thought leads to it; which steps slip,
-how often, and that a wrong result is carried on."""
+"""Every prompt means what its answer says, and every chain of thought leads to it; which steps
+slip, how often, and that a wrong result is carried on."""
 
 import re
 from collections import Counter

@@ -29,6 +29,11 @@ def told(model, **changes) -> dict:
     return {each.key_or_group: each.value() for each in parsed}
 
 
+def both(value, *keys) -> tuple:
+    """`value`, and that each of `keys` must have it."""
+    return value, dict.fromkeys(keys, value)
+
+
 # A value that no other test has, and the keys of verl's that must have it.
 MAPPED_SETTINGS = {
     "num_steps": (7, {"trainer.total_training_steps": 7}),
@@ -52,7 +57,7 @@ MAPPED_SETTINGS = {
     "adam_beta1": (0.8, {f"{ACTOR}.optim.betas": [0.8, 0.999]}),
     "adam_beta2": (0.95, {f"{ACTOR}.optim.betas": [0.9, 0.95]}),
     "weight_decay": (0.05, {f"{ACTOR}.optim.weight_decay": 0.05}),
-    "max_grad_norm": (0.5, {f"{ACTOR}.optim.clip_grad": 0.5, f"{ACTOR}.grad_clip": 0.5}),
+    "max_grad_norm": both(0.5, f"{ACTOR}.optim.clip_grad", f"{ACTOR}.grad_clip"),
 }
 # verl knows none of them.
 OF_OUR_TRAINER = {
@@ -89,12 +94,10 @@ MAPPED_FIELDS = {
     "gpus_per_node": (2, {"trainer.n_gpus_per_node": 2}),
     "rollout": ("sglang", {f"{ROLLOUT}.name": "sglang", f"{ROLLOUT}.max_model_len": 169}),
     "tensor_parallel": (2, {f"{ROLLOUT}.tensor_model_parallel_size": 2}),
-    "sequence_parallel": (
+    "sequence_parallel": both(
         2,
-        {
-            f"{ACTOR}.ulysses_sequence_parallel_size": 2,
-            f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2,
-        },
+        f"{ACTOR}.ulysses_sequence_parallel_size",
+        f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size",
     ),
     "precision": ("bf16", {f"{ROLLOUT}.dtype": "bfloat16", "klear.precision": "bf16"}),
     "attention": (
@@ -104,12 +107,10 @@ MAPPED_FIELDS = {
             "actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2",
         },
     ),
-    "max_tokens_per_gpu": (
+    "max_tokens_per_gpu": both(
         999,
-        {
-            f"{ACTOR}.ppo_max_token_len_per_gpu": 999,
-            f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 999,
-        },
+        f"{ACTOR}.ppo_max_token_len_per_gpu",
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu",
     ),
     "prompt_tokens": (
         77,
@@ -120,16 +121,9 @@ MAPPED_FIELDS = {
         },
     ),
     "gpu_memory_share": (0.3, {f"{ROLLOUT}.gpu_memory_utilization": 0.3}),
-    "gradient_checkpointing": (
-        True,
-        {"actor_rollout_ref.model.enable_gradient_checkpointing": True},
-    ),
-    "offload": (
-        True,
-        {
-            f"{ACTOR}.fsdp_config.param_offload": True,
-            f"{ACTOR}.fsdp_config.optimizer_offload": True,
-        },
+    "gradient_checkpointing": both(True, "actor_rollout_ref.model.enable_gradient_checkpointing"),
+    "offload": both(
+        True, f"{ACTOR}.fsdp_config.param_offload", f"{ACTOR}.fsdp_config.optimizer_offload"
     ),
     "overrides": ([f"{ROLLOUT}.free_cache_engine=false"], {f"{ROLLOUT}.free_cache_engine": False}),
 }

@@ -1,5 +1,5 @@
-"""The decoder computes what transformers does, for every shape of its three families; and so does the
-step that a GPU captures, on a CPU: `Captured` runs what was captured again as it is."""
+"""The decoder computes what transformers does, for every shape of its three families; and so does
+the step that a GPU captures, on a CPU: `Captured` runs what was captured again as it is."""
 
 from array import array
 from types import SimpleNamespace

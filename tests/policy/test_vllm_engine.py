@@ -104,17 +104,6 @@ def test_each_worker_gets_its_own_handles_of_every_weight(process, start, tiny_p
             assert torch.equal(tensor, parameters[name]) and not tensor.requires_grad
 
 
-def test_every_response_has_a_seed_of_its_own(process, start):
-    engine = start()
-    sample(engine, 3)
-    _, prompts, seeds, _, of_all = process.asked[-1]
-    assert of_all is None
-    assert [len(group) for group in seeds] == [3, 3] and len(prompts) == 2
-    assert len({seed for group in seeds for seed in group}) == 6
-    sample(engine, 5)
-    assert [group[:3] for group in process.asked[-1][2]] == seeds
-
-
 VLLM = {"engine": "vllm", "tensor_parallel": 2, "gpu_memory_share": 0.4, "batch_rows": 77}
 
 

@@ -13,9 +13,7 @@ from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import load
-from klearlib.real import data as data_stage
 from klearlib.real.assets import missing_assets
-from klearlib.run.folder import RunFolder
 
 
 def lines() -> list[str]:
@@ -61,14 +59,6 @@ def test_a_data_set_of_the_hubs_cache_is_curated(project):
     assert card_of(linked)["snapshot"] == "abc" and card_of(linked)["num_files"] == 1
     (file,) = (path for path in (linked / "files").rglob("*") if path.is_file())
     assert file.is_symlink() and file.name == "train_math_30K.jsonl"
-
-
-def test_a_data_set_that_is_not_here_is_one_line(project, tmp_path):
-    how = {"hub_id": "Org/Rows", "name": "Rows", "content": None}
-    with pytest.raises(MissingAsset, match=r"hf download Org/Rows --repo-type dataset"):
-        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=None, **how)
-    with pytest.raises(MissingAsset, match=r"none: correct the path in real\.yaml"):
-        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=str(tmp_path / "none"), **how)
 
 
 def test_a_model_without_all_of_its_weights_is_missing(project):

@@ -73,14 +73,6 @@ def test_coefficient_is_autograd_of_the_printed_equation(rule):
             assert found.item() * advantage == pytest.approx(printed, rel=1e-9), (ratio, advantage)
 
 
-def test_gppo_without_betas_is_ppo():
-    assert gppo(**CLIP, beta_low=0, beta_high=0).low_negative == 0
-    ratio = torch.tensor(RATIOS, dtype=torch.float64)
-    for advantage in (torch.tensor(1.0), torch.tensor(-1.0)):
-        no_beta = coefficient(ratio, advantage, gppo(**CLIP, beta_low=0, beta_high=0))
-        assert torch.equal(no_beta, coefficient(ratio, advantage, ppo_clip(**CLIP)))
-
-
 def test_corners_partition_the_tokens_outside_the_range():
     ratio = torch.tensor([0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 1.0, 1.2], dtype=torch.float64)
     advantage = torch.tensor([-1.0, 1.0, 0.0, -1.0, 1.0, 0.0, 1.0, -1.0], dtype=torch.float64)

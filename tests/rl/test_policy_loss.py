@@ -64,28 +64,6 @@ def test_gradient_is_that_of_the_printed_objective_and_the_value_the_mean_of_f_t
     assert of_the_factor is None
 
 
-@pytest.mark.parametrize("normalizer", ["token", "sequence"])
-def test_any_split_with_the_denominator_of_the_whole_is_the_whole(normalizer):
-    logp, logp_old, advantages, mask = ragged_batch()
-    logp.requires_grad_()
-    how = {"rule": GPPO, "normalizer": normalizer}
-    whole = gradient_of(policy_loss(logp, logp_old, advantages, mask, **how), logp)
-    denominator = int(mask.sum()) if normalizer == "token" else len(logp)
-    for parts in ([[0], [1], [2], [3], [4], [5]], [[0, 5], [1, 2, 3], [4]], [[5, 3, 1], [0, 2, 4]]):
-        total = torch.zeros_like(logp)
-        for part in parts:
-            loss = policy_loss(
-                logp[part],
-                logp_old[part],
-                advantages[part],
-                mask[part],
-                denominator=denominator,
-                **how,
-            )
-            total += gradient_of(loss, logp)
-        torch.testing.assert_close(total, whole, rtol=1e-12, atol=0)
-
-
 def test_advantages_may_differ_from_token_to_token():
     logp, logp_old, advantages, mask = ragged_batch()
     logp.requires_grad_()

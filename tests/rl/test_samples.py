@@ -39,12 +39,6 @@ def test_drawn_by_seed_and_step_alone():
         assert line["reward"] == reward and np.sign(line["advantage"]) == reward
 
 
-def test_all_where_there_are_fewer():
-    small = form_batch([group(0, [1.0, -1.0])], settings())
-    drawn = draw_samples(small, seed=0, step=1)
-    assert [(line["problem"], line["response"]) for line in drawn] == [("p0", 0), ("p0", 1)]
-
-
 def test_a_run_keeps_those_of_its_first_step_and_of_its_evaluations(plain):
     kept = lines(plain, "samples.jsonl")
     assert [line["step"] for line in kept] == [step for step in (1, 2, 3) for _ in range(8)]

@@ -128,7 +128,14 @@ def test_sums_are_those_of_the_tokens(policy, rows):
     assert sums.entropy == pytest.approx(sum(spread for _, _, spread in tokens), rel=1e-5)
     assert sums.ratio_min == pytest.approx(min(ratios), rel=1e-4)
     assert sums.ratio_max == pytest.approx(max(ratios), rel=1e-4)
-    mismatch = [abs(difference) for difference, _, _ in tokens]
+    moved = [difference for difference, _, _ in tokens]
+    assert sums.log_ratio == pytest.approx(sum(moved), abs=1e-3)
+    assert sums.k3 == pytest.approx(sum(math.exp(d) - 1 - d for d in moved), abs=1e-3)
+    for name, sign in (("positive", 1), ("negative", -1)):
+        of_sign = [difference for difference, a, _ in tokens if a * sign > 0]
+        assert sums.tokens_by_sign[name] == len(of_sign)
+        assert sums.log_ratio_by_sign[name] == pytest.approx(sum(of_sign), abs=1e-3)
+    mismatch = [abs(difference) for difference in moved]
     assert sums.mismatch.abs_sum == pytest.approx(sum(mismatch), rel=1e-4)
     assert sums.mismatch.max_abs == pytest.approx(max(mismatch), rel=1e-4)
     assert sums.mismatch.num_tokens == len(tokens)

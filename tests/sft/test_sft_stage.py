@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 from sft_runs import lines
 
+from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
@@ -50,22 +51,10 @@ def test_stage_is_the_same_every_time(inputs, tmp_path):
 
 
 def test_samples_of_a_table_and_of_a_world_train_alike(inputs, tmp_path):
-    tables = pytest.importorskip("klearlib.data.tables")
-    rows = list(read_turns(inputs["world"] / "sft.jsonl"))
-    samples = (
-        tables.Sample(
-            problem_id=str(number),
-            prompt=prompt,
-            response=response,
-            source="world",
-            teacher="",
-            is_correct=None,
-            labelled_by="",
-        )
-        for number, (prompt, response) in enumerate(rows)
-    )
+    turns = list(read_turns(inputs["world"] / "sft.jsonl"))
+    samples = [Sample(str(number), *turn, "world") for number, turn in enumerate(turns)]
     (tmp_path / "chosen").mkdir()
-    assert tables.write_samples(samples, tmp_path / "chosen" / "examples.parquet") == len(rows)
+    assert write_samples(samples, tmp_path / "chosen" / "examples.parquet") == len(turns)
     train_sft(RunFolder(tmp_path / "a"), inputs, **HOW, num_steps=2)
     chosen = {"base": inputs["base"], "examples": tmp_path / "chosen"}
     train_sft(RunFolder(tmp_path / "b"), chosen, **HOW, num_steps=2)

@@ -102,18 +102,6 @@ def test_a_share_of_the_batches_is_read_under_yarn(new_policy, tiny_tokenizer, t
     assert config.rope_parameters["rope_type"] == "default"  # what is saved is not stretched
 
 
-def test_model_folder_is_one_that_transformers_reads(new_policy, tiny_tokenizer, tmp_path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    how = {"num_steps": 1, "gradient_checkpointing": True}
-    run(tmp_path, new_policy(6), tiny_tokenizer, **how)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.use_cache
-    text = "<think>\n1+1=2\n</think>"
-    found = AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert found(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
-
-
 @pytest.mark.parametrize("changes", [{}, EPOCHS | PACKED], ids=["padded", "packed epochs"])
 @pytest.mark.parametrize("stops", [[2], [1, 3, 4]])
 def test_stopped_and_resumed_equals_the_unbroken_run(

@@ -50,9 +50,7 @@ FAILURES = {
     "nothing": ("", "wrong_answer", ""),
     "prefix": ("print(6, end='')\nprint(6)", "wrong_answer", ""),
     "exit status": ("import sys; print(6); sys.exit(1)", "runtime_error", "SystemExit: 1"),
-    "exit text": ("import sys; print(6); sys.exit('no')", "runtime_error", "SystemExit: 'no'"),
     "_exit": ("import os; print(6, flush=True); os._exit(3)", "runtime_error", "exit status 3"),
-    "_exit 99": ("import os; os.ftruncate(3, 0); os._exit(99)", "runtime_error", "99"),
     "exception": ("print(6)\n1 / 0", "runtime_error",
      "ZeroDivisionError: division by zero (line 2)"),
     "interrupt": ("raise KeyboardInterrupt", "runtime_error", "KeyboardInterrupt"),
@@ -77,7 +75,6 @@ FAILURES = {
     "null byte": ("print(6)\x00", "compile_error", "null byte"),
     "surrogate": ("print('\ud800')", "compile_error", ""),
     "nesting": ("(" * 10_000 + ")" * 10_000, "compile_error", ""),
-    "deep tree": ("x = " + "-" * 100_000 + "1", "compile_error", ""),
     "large literal": ("x = " + "9" * 5000, "compile_error", "integer"),
     "loop": ("while True: pass", "time_limit", ""),
     "sleep": ("import time; time.sleep(99)", "time_limit", ""),
@@ -94,7 +91,6 @@ FAILURES = {
     "memory of the kernel": ("import mmap\nx = [mmap.mmap(-1, 10**8) for _ in range(99)]",
      "runtime_error", ""),
     "output": ("while True: print('6' * 1000)", "output_limit", ""),
-    "output at once": ("print('6' * 10**7)", "output_limit", ""),
     "output, signal ignored": (
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "try:\n    while True: print('6' * 1000)\nexcept OSError: pass\nimport os; os._exit(0)",
