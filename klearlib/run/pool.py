@@ -125,13 +125,14 @@ class LocalPlaces:
 
 @dataclass
 class _Run:
-    """The graph of one call and what has become of it; `jobs` are by key, what is needed first."""
+    """The graph of one call and what has become of it; `jobs` are by the keys of stages, or by
+    tasks, what is needed first."""
 
     runs_dir: Path
     on_done: OnDone | None = None
     on_failed: Callable[[Failure], object] | None = None
     keep_going: bool = False
-    jobs: dict[object, Job] = field(default_factory=dict)
+    jobs: dict[str | Task, Job] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
     @property
@@ -151,8 +152,9 @@ class _Run:
 
     def _add(self, item: Stage | Task) -> Job:
         """The item's job, which is made after those of all that it needs."""
-        if item.key not in self.jobs:
-            is_task = isinstance(item, Task)
+        is_task = isinstance(item, Task)
+        key = item if is_task else item.key
+        if key not in self.jobs:
             log = item.log if is_task else item.folder(self.runs_dir) / LOG
             row = (item.name, item.title, "waiting", item.estimate_s)
             job = Job(*row, is_task=is_task, item=item, log=log)
@@ -162,8 +164,8 @@ class _Run:
             else:
                 needs = item.needs if is_task else item.inputs.values()
                 job.needs = tuple(map(self._add, needs))
-            self.jobs[item.key] = job
-        return self.jobs[item.key]
+            self.jobs[key] = job
+        return self.jobs[key]
 
     def start_what_can(self, places) -> None:
         """Start what has all that it needs, tasks first, as far as there are places."""

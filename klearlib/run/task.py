@@ -39,10 +39,6 @@ class Task:
     def title(self) -> str:
         return self.name
 
-    @property
-    def key(self) -> int:
-        return id(self)
-
 
 def main(argv: Sequence[str]) -> int:
     """Call the target with the arguments in ``argv[0]``, JSON of both; the exit code."""
