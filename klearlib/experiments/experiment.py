@@ -53,7 +53,7 @@ from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.files import write_text
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
-from klearlib.run.stage import Stage, code_read_once, is_done, state, wanted, with_inputs
+from klearlib.run.stage import Stage, folder_state, is_done, wanted, with_inputs
 
 if TYPE_CHECKING:
     from IPython.display import HTML, Markdown
@@ -265,7 +265,6 @@ class Experiment(Showing, Judged, Exploring):
         """Every parameter beside the paper's value."""
         return show_resolved(self.name, self.params)
 
-    @code_read_once()
     def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
         cached, an estimate in seconds, its folder."""
@@ -276,7 +275,7 @@ class Experiment(Showing, Judged, Exploring):
         rows = [
             {
                 "stage": stage.title,
-                "state": state(stage, runs_dir()),
+                "state": folder_state(stage.folder(runs_dir())),
                 "estimate_s": round(stage.estimate_s),
                 "folder": f"results/runs/{stage.name}/{stage.key}",
             }
@@ -286,7 +285,6 @@ class Experiment(Showing, Judged, Exploring):
             preload.preload()  # the next cells take about as long as the imports that `run` needs
         return pd.DataFrame(rows)
 
-    @code_read_once()
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
 
@@ -318,7 +316,6 @@ class Experiment(Showing, Judged, Exploring):
         finally:
             self.refresh()
 
-    @code_read_once()
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return verdicts(self._evidence, self.judging)
@@ -343,7 +340,6 @@ class Experiment(Showing, Judged, Exploring):
             return list(self.published.section.samples)
         return self.runs.drawn_samples()
 
-    @code_read_once()
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
 

@@ -24,7 +24,7 @@ from klearlib.params.statistics import REPLICATES
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, code_read_once, with_inputs
+from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
@@ -145,7 +145,7 @@ class _Suite:
         except KlearError as error:
             if all(each.error is not error for each in self.failed):  # `_fails` tells the others
                 raise
-        return self.failed[0].exit_code if self.failed else 0
+        return self.failed[0].error.exit_code if self.failed else 0
 
     def _execution(self, planned: PlannedNotebook, needs: tuple[Stage | Task, ...]) -> Task:
         folder = self.results / planned.name
@@ -202,7 +202,7 @@ class _Suite:
         found = [each for task, each in self.executing.items() if task in waiting]
         found = [each for each in found if not each.experiment.gathers] or found
         numbers = "".join(f"[{each.number}]" for each in found) or "klear:"
-        lines = list(failure.lines)
+        lines = [*getattr(failure.error, "lines", [str(failure.error)])]
         if found and not is_stage:
             log = self.results / found[0].name / LOG
             lines.append(f"log: {log.relative_to(root())}")
@@ -222,9 +222,7 @@ def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | 
     from klearlib.suite.tensorboard import Mirror
 
     stages = with_inputs(stage for each in planned for stage in each.stages).values()
-    with code_read_once():
-        folders = [stage.folder(runs_dir()) for stage in stages]
-    return Mirror(Path(folder), folders)
+    return Mirror(Path(folder), [stage.folder(runs_dir()) for stage in stages])
 
 
 def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:

@@ -18,7 +18,7 @@ from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
 from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
-from klearlib.run.stage import Stage, code_read_once, is_done, wanted, with_inputs
+from klearlib.run.stage import Stage, is_done, wanted, with_inputs
 from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
@@ -196,26 +196,25 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     runs, here = runs_dir(), this_machine()
     todo: dict[str, list[Stage]] = {}
     seen: set[str] = set()
-    with code_read_once():
-        for each in planned:
-            if each.why:
-                stages = with_inputs(each.stages)
-                new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
-                seen |= stages.keys()
-                todo[each.name] = new
-        left = [stage for stages in todo.values() for stage in stages]
-        asked = workers_of([each for each in planned if todo.get(each.name)])
-        workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
-        elsewhere = asked == RAY and cluster_address()
-        missing = refusals(profile, left, here, 0 if elsewhere else workers)
-        if asked == RAY and "ray" not in here.packages:
-            missing.append(f"Ray is not installed: {INSTALL_RAY}")
-        costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
-        seconds = {
-            name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
-            for name, stages in todo.items()
-            if not missing
-        }
+    for each in planned:
+        if each.why:
+            stages = with_inputs(each.stages)
+            new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
+            seen |= stages.keys()
+            todo[each.name] = new
+    left = [stage for stages in todo.values() for stage in stages]
+    asked = workers_of([each for each in planned if todo.get(each.name)])
+    workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
+    elsewhere = asked == RAY and cluster_address()
+    missing = refusals(profile, left, here, 0 if elsewhere else workers)
+    if asked == RAY and "ray" not in here.packages:
+        missing.append(f"Ray is not installed: {INSTALL_RAY}")
+    costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
+    seconds = {
+        name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
+        for name, stages in todo.items()
+        if not missing
+    }
     sums = {name: sum(each, Cost()) for name, each in costs.items()}
     return Plan(planned, sums, seconds, bool(here.gpus or missing), missing)
 

@@ -20,10 +20,10 @@ from killing import wait_until as _wait_until
 from ray.cluster_utils import Cluster
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run.folder import read_metrics
+from klearlib.run.entry import read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, is_done, state
+from klearlib.run.stage import Stage, folder_state, is_done
 from klearlib.scale import ray_cluster, ray_places
 
 # The first process of a node takes many seconds to start where others use this machine's cores.
@@ -85,7 +85,6 @@ def _run(stages, runs_dir, *, workers="ray", **options):
         runs_dir=runs_dir,
         workers=workers,
         progress=Progress(stream),
-        poll_s=0.05,
         **options,
     )
     return [line[9:] for line in stream.getvalue().splitlines()]  # without the time of day
@@ -112,7 +111,7 @@ import sys
 sys.path[:0] = {path!r}
 from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
-run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray", poll_s=0.05)
+run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray")
 """
 
 
@@ -138,7 +137,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
     assert lines[-1].startswith("4 of 4 stages done, ")
     assert not ray.is_initialized()
-    monkeypatch.setattr("klearlib.run.preload.preload", lambda: False)
+    monkeypatch.setattr("klearlib.run.preload.preload", lambda **_: None)
     _run(stages, tmp_path / "here", workers=2)
     _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
     there, here = (
@@ -216,7 +215,7 @@ def test_ctrl_c_saves_the_state_and_leaves_nothing(kept, tmp_path):
     caller.send_signal(signal.SIGINT)
     assert caller.wait(60) != 0
     assert not alive(worker)
-    assert state(stage, tmp_path) == "partial"
+    assert folder_state(stage.folder(tmp_path)) == "partial"
     num_saved = json.loads((stage.folder(tmp_path) / "checkpoint.json").read_text())["step"]
     assert num_saved == len(read_metrics(stage.folder(tmp_path)))
     _run([stage], tmp_path)
