@@ -197,7 +197,7 @@ def test_the_page_shows_the_claims_of_claims_json(folder):
                 r'<td class="(\w+)[^"]*"[^>]*>(.*?)</td>', rows[entry["claim"]], re.DOTALL
             )
         }
-        assert "; ".join(cells["drawn"]) == entry["measured"], entry["claim"]
+        assert "; ".join(cells["measured"]) == entry["measured"], entry["claim"]
         assert "; ".join(cells["numbers"]) == entry["paper"], entry["claim"]
         words = re.findall(r'class="shape"[^>]*>(.*?)</span> ([^<]+)<', rows[entry["claim"]])
         assert words == [(VERDICT_SHAPES[entry["verdict"]], entry["verdict"])]
