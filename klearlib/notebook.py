@@ -48,8 +48,7 @@ def setup(notebook: str, record: type, namespace: dict):
     given = {
         name: value
         for name, value in namespace.items()
-        if name in known
-        or (name in stated and name[:1] != "_" and isinstance(value, _LITERALS))
+        if name in known or (name in stated and name[:1] != "_" and isinstance(value, _LITERALS))
     }
     params = check_values(record, given, notebook)
     require_profile(params.profile)

@@ -98,7 +98,6 @@ def load(profile: str, name: str):
     file, record = RECORDS[name]
     path = root() / "params" / require_profile(profile) / file
     values = _read(path) if path.is_file() else {}
-    where = f"params/{profile}/{_place(name)}"
     if file != f"{name}.yaml":
         sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
         for each in values.keys() - {*sections}:
@@ -110,9 +109,7 @@ def load(profile: str, name: str):
             f"profile {profile!r} has no {name} in params/{profile}/{file}: start from that of "
             "another profile"
         )
-    if not isinstance(values, dict):
-        raise ParameterError(f"{where} must hold lines of the form name: value, got {values!r}")
-    return check_values(record, values, where)
+    return check_values(record, values, f"params/{profile}/{_place(name)}")
 
 
 def _place(name: str) -> str:
@@ -177,8 +174,6 @@ def _read(path: Path) -> dict:
         text = read_own_text(path)
     except ValueError as error:
         raise ParameterError(f"{name} {error}") from None
-    except OSError as error:  # a folder, or a link that leads nowhere
-        raise ParameterError(f"{name} cannot be read ({error.strerror}): check it") from None
     return copy.deepcopy(_parsed(text, name))
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from klearlib.paper import claim, claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import is_real
-from klearlib.params.place import CHANGES, Place, read_place
+from klearlib.params.place import Place, own_places
 from klearlib.report.section import (
     AT_PAPER,
     NOT_RUN,
@@ -396,9 +396,7 @@ def _explored(place: Place) -> list[Section]:
     run: they may take a sitting each, and are judged and corrected together."""
     if place.changes:
         return []
-    folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
-    parts = [each for each in map(read_place, folders) if each.profile == place.profile]
-    alike = [each.folder for each in parts if each.changes.keys() == {"explorations"}]
+    alike = [p.folder for p in own_places(place) if p.changes.keys() == {"explorations"}]
     return [section for folder in alike for section in read_sections(folder)]
 
 

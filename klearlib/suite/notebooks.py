@@ -29,7 +29,15 @@ from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
-from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed, workers_of
+from klearlib.suite.plan import (
+    NOTEBOOK_S,
+    PlannedNotebook,
+    describe,
+    notebook_file,
+    plan,
+    weighed,
+    workers_of,
+)
 from klearlib.suite.summary import summary, verdicts_of
 
 if TYPE_CHECKING:
@@ -153,8 +161,8 @@ class _Suite:
         with one_line_failures(folder):
             folder.mkdir(parents=True, exist_ok=True)
             log.write_text("", encoding="utf-8")
-        arguments = {"source": str(_source(planned)), "output": f"{folder}.ipynb", "log": str(log)}
-        arguments["values"] = planned.values
+        source, output = str(notebook_file(planned.name)), f"{folder}.ipynb"
+        arguments = {"source": source, "output": output, "log": str(log), "values": planned.values}
         name = f"notebook {planned.number}"
         return Task(name, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
@@ -173,7 +181,7 @@ class _Suite:
         that gathers."""
         found, output = planned.digests, self.results / f"{planned.name}.ipynb"
         if planned.experiment.gathers:
-            found = digests(read_notebook(_source(planned)), planned.experiment)
+            found = digests(read_notebook(notebook_file(planned.name)), planned.experiment)
         remember(self.results / planned.name, found, executed=output)
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
@@ -248,10 +256,6 @@ def _report(results: Path) -> int:
         print(f"klear: the report could not be built: {error}", flush=True)
         return EXIT_FAILED
     return 0
-
-
-def _source(planned: PlannedNotebook) -> Path:
-    return root() / "notebooks" / f"{planned.name}.ipynb"
 
 
 @contextlib.contextmanager
