@@ -188,11 +188,11 @@ def _new(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(_: argparse.Namespace) -> int:
-    from klearlib.suite.doctor import can_run_smoke, diagnose
+    from klearlib.suite.doctor import diagnose
 
     findings = diagnose()
     print("\n".join(map(str, findings)))
-    ready = can_run_smoke(findings)
+    ready = not any(finding.fix and finding.required for finding in findings)
     lacks = "install what is MISSING, then run again"
     print("klear run --profile smoke can run" if ready else lacks)
     return 0 if ready else 1

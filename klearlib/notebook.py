@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from klearlib.params import check_values, files_of, load_profile, require_profile, root
+from klearlib.params import check_values, require_profile, root
 from klearlib.params.fields import shown_fields
-from klearlib.params.place import in_brief
+from klearlib.params.place import differences, in_brief
 from klearlib.report.tables import plain
 from klearlib.run.entry import LOG
 
@@ -40,8 +40,7 @@ def setup(notebook: str, record: type, namespace: dict):
     Every name that a cell gave a plain value counts as a parameter, so one that papermill injected
     under a wrong name is found; see `_stated`. No torch is imported.
 
-    Raises:
-        ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
+    Raises ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
     """
     known = {field.name for field in dataclasses.fields(record)}
     stated = _stated(namespace.get("In", []), known, again=namespace.get(_DONE) == notebook)
@@ -97,16 +96,12 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """
     import pandas
 
-    filed = {}
-    if notebook in files_of(params.profile):
-        values = load_profile(params.profile, notebook)
-        filed = dataclasses.asdict(check_values(type(params), values, notebook))
-    rows = []
+    changed, rows = differences(notebook, params), []
     for field in shown_fields(type(params)):
         value, about = getattr(params, field.name), field.metadata
         rows.append([field.name, value, about.get("paper", ""), _meaning(about)])
-        if filed.get(field.name, value) != value:
-            rows[-1][3] += f"; the profile's file says {_text(filed[field.name])}"
+        if field.name in changed:
+            rows[-1][3] += f"; the profile's file says {_text(changed[field.name][0])}"
         if "record" in about:
             known = {each.name: each for each in dataclasses.fields(about["record"])}
             for name, each in (value or {}).items():
@@ -123,8 +118,7 @@ def watch(*runs: str) -> Figure:
     """The curves of runs, named by their keys or the starts of them; without names, of the runs
     that go on now.
 
-    Raises:
-        ParameterError: no such run, or nothing to draw.
+    Raises ParameterError: no such run, or nothing to draw.
     """
     from klearlib.report.watch import find_run, watch_figure
     from klearlib.run.stage import folder_state

@@ -106,9 +106,8 @@ def check_values(record: type, values: dict, where: str):
     `where` opens each message. An integer is accepted for a number and becomes a float; a bool is
     no integer. A record of plain fields checks its ranges itself.
 
-    Raises:
-        ParameterError: one line that names the parameter and the fix; all unknown names, or all
-            that are missing, at once.
+    Raises ParameterError: one line that names the parameter and the fix; all unknown names, or all
+    that are missing, at once.
     """
     is_dict = isinstance(values, dict)
     require(is_dict, f"{where} must be a mapping of names to values, got {values!r}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from klearlib.params.place import in_brief, in_yaml, read_place
-from klearlib.report.formula import drawn_in, formula_svg
+from klearlib.report.formula import formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     Notebook,
@@ -64,7 +64,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        formulas=_formulas(sections, results_dir / "report.html"),
+        formula=formula_svg,
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))
@@ -121,13 +121,6 @@ def _hardware_text(record: dict) -> str:
     parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
     parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
-    every = {equation.latex for section in sections for equation in section.equations}
-    return {latex: drawn.get(latex.strip()) or formula_svg(latex) for latex in every}
 
 
 def _write_changed(path: Path, text: str) -> Path:

@@ -1,7 +1,7 @@
 """Whether a notebook's published results still are what its cells, parameters and code would give.
 
 ``results/<profile>/<notebook>/cache.json`` holds a digest of each, and the artefacts' names.
-Nothing heavy is imported: a run in which all is cached takes well under two seconds.
+Nothing heavy is imported.
 """
 
 from __future__ import annotations

@@ -47,13 +47,9 @@ def diagnose() -> list[Finding]:
     asked = {each.name: each for each in needed()}
     parts = {part: [asked.pop(name) for name in names] for part, names in PARTS.items()}
     parts["notebooks"] = [*asked.values()]
-    found = [_part(name, packages) for name, packages in parts.items()]
     python = Finding("Python", platform.python_version())
-    here = [python, *found, *_optional(), _sandbox()]
-    try:
-        return here + [_profile(name) for name in profiles()]
-    except KlearError as error:
-        return [*here, Finding("project", "not found", str(error), required=True)]
+    here = [_part(name, packages) for name, packages in parts.items()]
+    return [python, *here, *_optional(), _sandbox(), *map(_profile, profiles())]
 
 
 def needed(extra: str = "") -> list[Requirement]:
@@ -62,26 +58,17 @@ def needed(extra: str = "") -> list[Requirement]:
     return [each for each in declared if f'extra == "{extra}"' in str(each.marker or 'extra == ""')]
 
 
-def can_run_smoke(findings: list[Finding]) -> bool:
-    """Whether nothing that the smoke profile needs is missing."""
-    return not any(finding.fix and finding.required for finding in findings)
-
-
 def _part(name: str, packages: list[Requirement], fix: str = "") -> Finding:
     """A part of klear with its packages; one that is absent keeps the part from working, and with
     another version than the declared ones nobody has tried it. fix: of a part that klear can do
     without."""
-    versions = {each.name: version(each.name) for each in packages}
-    absent = [each for each, found in versions.items() if found is None]
-    others = [
-        f"{each.name}{each.specifier}"
-        for each in packages
-        if each.name not in absent and not each.specifier.contains(versions[each.name], True)
-    ]
-    words = ", ".join(f"{each} {found or 'not installed'}" for each, found in versions.items())
-    if absent:
+    found = {each: version(each.name) for each in packages}
+    words = ", ".join(f"{each.name} {has or 'not installed'}" for each, has in found.items())
+    if None in found.values():
         return Finding(name, words, fix or "pip install -e .", required=not fix)
-    return Finding(name, words, f"klear was tested with {', '.join(others)}" if others else "")
+    others = [each for each, has in found.items() if not each.specifier.contains(has, True)]
+    tested = ", ".join(f"{each.name}{each.specifier}" for each in others)
+    return Finding(name, words, f"klear was tested with {tested}" if others else "")
 
 
 def _optional() -> list[Finding]:

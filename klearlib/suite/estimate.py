@@ -98,8 +98,7 @@ def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
 def cost_of(stage: Stage) -> Cost:
     """The cost of one stage, without those that it needs; none without a model.
 
-    Raises:
-        KeyError: a kind of stage that computes with a model and has no rule here.
+    Raises KeyError: a kind of stage that computes with a model and has no rule here.
     """
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()

@@ -45,8 +45,8 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
     with all its children when this returns. A notebook that failed is kept beside `output` as
     ``<name>.failed.ipynb``, with its error marked.
 
-    Raises:
-        NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
+    Raises NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died
+    (138).
     """
     # jsonschema would make a parser of addresses from it, in two seconds that no notebook needs.
     sys.modules.setdefault("rfc3987_syntax", None)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import Interrupted, KlearError, MissingAsset
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
@@ -74,6 +74,7 @@ def run(
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
         MissingAsset: what has to run cannot finish here; see `plan.weighed`.
         KlearError: another run works on this profile; a Ray cluster does not answer.
+        KeyboardInterrupt: it was stopped; what runs has saved its state.
     """
     began = time.monotonic()
     stop_grace_s()
@@ -93,26 +94,19 @@ def run(
         print(summary(results, before, [], time.monotonic() - began), flush=True)
         return reported
     resume = resuming(place, only, keep_going, workers)
-    came: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        came.append(number)
-        raise Interrupted
-
     registered.note(profile, runs_dir())
-    with _locked(results), on_stop(stop):
+    with _locked(results):
         place.claim()
         suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
             code = suite.run(workers_of(planned.todo), keep_going, mirror)
         except KeyboardInterrupt:
-            code = 128 + came[0]
-        with on_stop(lambda number, frame: None):  # the last report is built in any case
-            reported = _report(results)
-    if came:
-        print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
-        return code
+            with on_stop(lambda number, frame: None):  # the last report is built in any case
+                _report(results)
+            print(f"klear: finished work is kept, go on with: {resume}", flush=True)
+            raise
+        reported = _report(results)
     print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
     if code:
         print(f"klear: some notebooks failed; go on with: {resume}", flush=True)
@@ -126,12 +120,9 @@ class _Suite:
         self.results, self.resume = results, resume
         self.planned = {each.name: each for each in todo}
         self.executing: dict[Task, PlannedNotebook] = {}
-        for gathers in (False, True):
-            others = tuple(self.executing)
-            for each in todo:
-                if each.experiment.gathers == gathers:
-                    needs = others if gathers else tuple(each.stages)
-                    self.executing[self._execution(each, needs)] = each
+        for each in todo:  # those that gather are the last
+            needs = tuple(self.executing) if each.experiment.gathers else tuple(each.stages)
+            self.executing[self._execution(each, needs)] = each
         self.published = time.monotonic()
         self.publishing: Task | None = None
         self.computed: list[Stage] = []  # that this run has finished

@@ -87,10 +87,9 @@ def plan(
     notebooks to which ``--set`` gives nothing are left out. workers: replaces the parameter of this
     name in the notebooks that have one.
 
-    Raises:
-        ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
-            its notebook or with a damaged one, a profile without the embedded world that one of
-            its notebooks needs; a setting that fits no notebook, a folder of other parameters.
+    Raises ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
+    its notebook or with a damaged one, a profile without the embedded world that one of its
+    notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
     names = _chosen(profile, only)
     given = _parsed_settings(names, settings)
@@ -134,9 +133,8 @@ def parameters_of(name: str) -> set[str]:
 def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, object]:
     """Parameter -> its value, by ``--set``.
 
-    Raises:
-        ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
-            has.
+    Raises ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks
+    `names` has.
     """
     known = set().union(*map(parameters_of, names)) - {"profile", "workers"}
     values: dict[str, object] = {}
@@ -180,8 +178,7 @@ def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
 def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     """The plan with its costs, and with all that keeps the run from finishing here.
 
-    Raises:
-        ParameterError: the profile lacks what a notebook needs.
+    Raises ParameterError: the profile lacks what a notebook needs.
     """
     if not any(each.why for each in planned):
         return Plan(planned)
@@ -227,17 +224,16 @@ def describe(planned: Plan) -> str:
     this machine cannot finish, whose time is left out."""
     if not planned.notebooks:
         return ""
-    rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "memory", "GPU h")]
+    row = "{:<19}  {:<6}  {:>6}  {:>7}  {:>7}  {:>6}  {:>6}  {:>7}".format
+    heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory")
+    lines = [row(*heads, "GPU h" if planned.on_gpus else "")]
     for each in planned.notebooks:
-        cost = planned.costs.get(each.name, Cost())
-        rows.append((each.name, "run" if each.why else "cached", *_cells(cost, planned)))
+        cells = _cells(planned.costs.get(each.name, Cost()), planned)
+        lines.append(row(each.name, "run" if each.why else "cached", *cells))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
-        rows.append(("in all", "", *_cells(total, planned)))
-    rows = rows if planned.on_gpus else [row[:-1] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
-    lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
+        lines.append(row("in all", "", *_cells(total, planned)))
+    lines = [line.rstrip() for line in lines]
     if total.gpu_s and planned.on_gpus:
         lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
     place = planned.notebooks[0].place
@@ -256,21 +252,9 @@ def describe(planned: Plan) -> str:
 def _cells(cost: Cost, planned: Plan) -> tuple[str, ...]:
     return (
         duration_text(max(1, cost.here_s)) if cost.here_s and not planned.missing else "",
-        rounded(cost.sampled),
-        rounded(cost.trained),
+        f"{short(cost.sampled / 1e6)} M" if cost.sampled else "",
+        f"{short(cost.trained / 1e6)} M" if cost.trained else "",
         f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",
         readable(cost.memory) if cost.memory else "",
-        short(cost.gpu_s / 3600) if cost.gpu_s else "",
+        short(cost.gpu_s / 3600) if cost.gpu_s and planned.on_gpus else "",
     )
-
-
-def rounded(tokens: float) -> str:
-    """Two or three digits, without an exponent; "" for none.
-
-    >>> rounded(0), rounded(3.4e5), rounded(9.5e6), rounded(1.4e9), rounded(5.08e10)
-    ('', '0.34 M', '9.5 M', '1,400 M', '50.8 B')
-    """
-    if tokens >= 1e10:
-        return f"{tokens / 1e9:,.1f} B"
-    digits = 0 if tokens >= 1e8 else 1 if tokens >= 1e6 else 2
-    return f"{tokens / 1e6:,.{digits}f} M" if tokens else ""

@@ -27,8 +27,7 @@ def describe_status(only_profile: str = "") -> str:
     of these changed since), "partial" (published with some runs missing) or "broken". Results that
     came with the repository, or from papermill, share a line; what has no results has none.
 
-    Raises:
-        ParameterError: unknown profile.
+    Raises ParameterError: unknown profile.
     """
     lines = []
     for profile in [require_profile(only_profile)] if only_profile else profiles():

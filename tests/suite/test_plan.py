@@ -21,7 +21,7 @@ from klearlib.suite import doctor
 from klearlib.suite import plan as module
 from klearlib.suite.checks import Machine, short
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, rounded, weighed
+from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, weighed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -56,9 +56,9 @@ def test_the_plan_adds_up():
     found.insert(2, planned("07_soft_reward", ""))
     text = describe(Plan(found, costs, on_gpus=True))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[1] == "05_clipping run 10 min 2.0 M 1.0e15 3 GB 1"
+    assert lines[1] == "05_clipping run 10 min 2 M 1.0e15 3 GB 1"
     assert lines[3:5] == ["07_soft_reward cached", "00_overview run 4 s"]
-    assert lines[5] == "in all 11 min 3.0 M 4.0 M 2.0e15 3 GB 1.5"
+    assert lines[5] == "in all 11 min 3 M 4 M 2.0e15 3 GB 1.5"
     for words in ("Why: forced (05 06 00)", "docs/gpu.md"):
         assert words in text
     assert not {"H100", "GPU h"} & set(describe(Plan(found, costs)).split())
@@ -188,7 +188,7 @@ def test_the_table_of_the_page_is_what_the_plan_says():
     """docs/gpu.md and the README name what the profile gpu takes from nothing."""
 
     def row(name: str, cost: Cost) -> str:
-        cells = [name, rounded(cost.sampled), rounded(cost.trained)]
+        cells = [name, *(f"{short(each / 1e6)} M" for each in (cost.sampled, cost.trained))]
         return f"\n| {' | '.join([*cells, f'{cost.flops:.2g}', short(cost.gpu_s / 3600)])} |\n"
 
     text, total = page("docs/gpu.md"), Cost()
