@@ -43,7 +43,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
     assert cli.main(["plan", "--profile", "mini"]) == 0
     printed = capsys.readouterr().out
     _, row, total, *notes = printed.splitlines()
-    assert row.split()[:2] == ["05_clipping", "run"] and "0.08" in row
+    assert row.split()[:2] == ["05_clipping", "run"] and "0.078 M" in row
     assert total.startswith("in all") and total.split()[2].isdecimal()
     assert notes[-1] == "Why: not run here yet (05)"
     assert "missing" not in printed and "GPU" not in printed and "H100" not in printed

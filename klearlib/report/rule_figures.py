@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from klearlib.report.curves import COLUMNS, learning_curves
 from klearlib.report.style import figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -65,8 +66,6 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
 
     frame: columns rule, learning_rate (rising), score, low, high, useful; scores are fractions.
     """
-    import numpy as np
-
     groups = list(frame.groupby("rule", sort=False))
     if not groups:
         return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
@@ -93,7 +92,6 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
 
 def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
     """A panel for each rule: the share of its scores, fractions, that are at least x."""
-    import numpy as np
     import pandas as pd
 
     if not scores:
@@ -128,8 +126,6 @@ def mechanism(
     corner, inside: squared norms, moved: nats; columns series, seed, step, value. floor: the
     constant F of GPPO's low corner.
     """
-    import numpy as np
-
     both = corner.merge(inside, on=["series", "seed", "step"], suffixes=("", "_inside"))
     both = both[both["value_inside"] > 0]
     if not len(both):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from klearlib.errors import KlearError, printable
 from klearlib.params.place import Place, read_place
+from klearlib.report.style import save_figure
+from klearlib.report.tables import write_table
 from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -231,9 +233,6 @@ def write_section(
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
     `write_table`. content: the other fields of `Section`.
     """
-    from klearlib.report.style import save_figure
-    from klearlib.report.tables import write_table
-
     made = Section(
         folder=folder,
         notebook=folder.name,

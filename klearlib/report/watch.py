@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.errors import DamagedEntry, ParameterError, printable
+from klearlib.evaluate.counts import read_evaluations, scored
 from klearlib.report.curves import learning_curves
 from klearlib.run.entry import METRICS, SPEC, read_metrics
 from klearlib.run.files import read_json
@@ -55,8 +56,6 @@ def title_of(folder: Path) -> str:
 def curves_of(folder: Path) -> dict[str, Curve]:
     """Name of a quantity -> its curve, of what the run has logged so far; of the score the share of
     right responses at each evaluation, as a mean over benchmarks."""
-    from klearlib.evaluate.counts import read_evaluations, scored  # numpy
-
     curves: dict[str, Curve] = {}
     for line in read_metrics(folder):
         for key, name in QUANTITIES.items():

@@ -43,7 +43,8 @@ def this_machine() -> Machine:
     cards = (min(sizes),) * len(gpus()) if sizes else ()
     known = {"memory": available_memory(), "cores": num_cores(), "verl_lacks": lacks()}
     known |= {"packages": frozenset(filter(version, _OPTIONAL)), "ray_address": cluster_address()}
-    if cards and (version("torch") or "").endswith("+cpu"):
+    without_cuda = (version("torch") or "").endswith("+cpu")
+    if cards and without_cuda:
         why = "this torch is built without CUDA: install a CUDA build of it"
         return Machine(gpus=(), without_gpu=why, **known)
     return Machine(gpus=cards, **known)

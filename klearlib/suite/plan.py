@@ -20,7 +20,7 @@ from klearlib.params.place import Place, changes_of, place_of
 from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
 from klearlib.run.stage import Stage, code_read_once, is_done, wanted, with_inputs
-from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
+from klearlib.scale.ray_cluster import RAY, cluster_address
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
@@ -224,7 +224,7 @@ def describe(planned: Plan) -> str:
     this machine cannot finish, whose time is left out."""
     if not planned.notebooks:
         return ""
-    row = "{:<19}  {:<6}  {:>6}  {:>7}  {:>7}  {:>6}  {:>6}  {:>7}".format
+    row = "{:<19}  {:<6}  {:>6}  {:>8}  {:>8}  {:>6}  {:>6}  {:>7}".format
     heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory")
     lines = [row(*heads, "GPU h" if planned.on_gpus else "")]
     for each in planned.notebooks:
@@ -244,8 +244,6 @@ def describe(planned: Plan) -> str:
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    if workers_of(planned.todo) == RAY:
-        lines.append(f"Stages run on {in_words()}.")
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 

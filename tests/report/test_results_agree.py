@@ -226,7 +226,7 @@ def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch)
     """From its tables of runs; where a figure's bytes are compared is test_tidy.py."""
     if not any(folder.glob("*/runs.parquet")):
         pytest.skip("of a version without tables of runs")
-    monkeypatch.setattr("klearlib.report.style.save_figure", lambda figure, place, name: None)
+    monkeypatch.setattr("klearlib.report.section.save_figure", lambda figure, place, name: None)
     ours = Path(shutil.copytree(folder, tmp_path / folder.name))
     for path in ours.glob("*/*.csv"):
         path.write_text("damaged\n")
