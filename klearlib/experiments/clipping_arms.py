@@ -50,7 +50,6 @@ class ClippingParams(MathsRLParams):
     rules: object = parameter(
         ["clip_higher", "gppo", "cispo"],
         check=read_rules,
-        written={name: f"rules=[{{name: gppo, {name}: 0}}]" for name in ("beta_low", "beta_high")},
         help="clipping rules, one arm each, or FILE.py:NAME",
         paper="GRPO w/ Clip-Higher, GPPO, CISPO",
         place="Fig. 2",

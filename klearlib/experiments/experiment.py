@@ -34,12 +34,11 @@ from klearlib.experiments.tidy import (
     unlike,
     write_tables,
 )
-from klearlib.notebook import setup, show_resolved, whereabouts
+from klearlib.notebook import setup, show_frames, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import replicates_asked
-from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     Counterpart,
     SampleItem,
@@ -92,7 +91,7 @@ class Experiment(Showing, Judged, Exploring):
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
-        """The experiment with a notebook's parameters, which shows tables as the report does."""
+        """The experiment with a notebook's parameters."""
         show_frames(digits=cls.digits)
         experiment = cls(setup(cls.name, cls.Params, namespace))
         experiment.place  # noqa: B018 - refused before anything is computed

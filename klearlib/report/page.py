@@ -11,11 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from klearlib.errors import KlearError
-from klearlib.paper import claim as paper_claim
 from klearlib.params.place import in_brief, in_yaml, read_place
-from klearlib.report.forest import forest_plot
-from klearlib.report.formula import drawn_in, formula_svg
+from klearlib.report.formula import formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     Notebook,
@@ -27,8 +24,6 @@ from klearlib.report.section import (
 from klearlib.report.tables import read_csv
 from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
-
-_FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", "gpu", "cpu")
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
@@ -69,9 +64,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        formulas=_formulas(sections, results_dir / "report.html"),
-        forest=_forest,
-        ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
+        formula=formula_svg,
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))
@@ -128,29 +121,6 @@ def _hardware_text(record: dict) -> str:
     parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
     parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
-    formulas = {}
-    for section in sections:
-        for equation in section.equations:
-            try:
-                known = drawn.get(equation.latex.strip())
-                formulas[equation.latex] = known or formula_svg(equation.latex)
-            except KlearError as error:
-                where = f"{section.notebook}/section.json, Eq. {equation.number}"
-                raise KlearError(f"{where}: {error}") from error
-    return formulas
-
-
-def _forest(entry: dict) -> str:
-    """The entry's comparisons, each beside the paper's own difference."""
-    claim = paper_claim(entry["claim"])
-    papers = {comparison.name: comparison.paper for comparison in claim.comparisons}
-    rows = [{**row, "paper": papers.get(row["name"])} for row in entry["comparisons"]]
-    return forest_plot(rows, percent=claim.unit == "fraction")
 
 
 def _write_changed(path: Path, text: str) -> Path:

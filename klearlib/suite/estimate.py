@@ -45,10 +45,11 @@ class Cost:
     trained: float = 0.0
     flops: float = 0.0
     gpu_s: float = 0.0  # seconds of one GPU
+    here_s: float = 0.0  # of this machine, of the stages of a notebook together
     memory: int = 0  # bytes at once on the machine or one GPU; none for a run of verl
 
     def __add__(self, other: Cost) -> Cost:
-        names = ("sampled", "trained", "flops", "gpu_s")
+        names = ("sampled", "trained", "flops", "gpu_s", "here_s")
         summed = {name: getattr(self, name) + getattr(other, name) for name in names}
         return Cost(**summed, memory=max(self.memory, other.memory))
 
@@ -97,8 +98,7 @@ def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
 def cost_of(stage: Stage) -> Cost:
     """The cost of one stage, without those that it needs; none without a model.
 
-    Raises:
-        KeyError: a kind of stage that computes with a model and has no rule here.
+    Raises KeyError: a kind of stage that computes with a model and has no rule here.
     """
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()
@@ -219,43 +219,41 @@ def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) 
     return min(rows, most)
 
 
+def _rollouts(setup: Setup, settings: dict, *, updates: int, passes: int = 1, **how) -> Cost:
+    """The rollouts of all steps are sampled, and trained on so many times."""
+    steps, budget = settings["num_steps"], settings["max_new_tokens"]
+    rows = settings["num_problems"] * settings["group_size"]
+    tokens = passes * steps * rows * (setup.prompt + budget * RESPONSE_SHARE)
+    cost = training(setup, tokens=tokens, longest=setup.prompt + budget, updates=updates, **how)
+    return cost + sampling(setup, calls=steps, rows=rows, budget=budget)
+
+
 def _rl(stage: Stage, setup: Setup) -> Cost:
     """Rollouts, benchmarks and the validation set are sampled; rollouts are trained on."""
     settings = stage.params["settings"]
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
-    rollouts = settings["num_problems"] * settings["group_size"]
     validated = settings["num_validation"] * settings["validation_responses"]
     first = "start_validation" not in stage.inputs  # else stages of their own measured the start
     calls = first + -(-steps // settings["eval_every"])
     validations = 1 + first
     if every := settings["validation_every"]:
         validations += 2 + steps // every
-    cost = training(
-        setup,
-        tokens=steps * rollouts * (setup.prompt + budget * RESPONSE_SHARE),
-        longest=setup.prompt + budget,
-        updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
-        forward_again=settings["logp_old"] != "sampler",
-    )
-    cost += sampling(setup, calls=steps, rows=rollouts, budget=budget)
+    updates = steps * -(-settings["num_problems"] // settings["mini_batch_problems"])
+    again = settings["logp_old"] != "sampler"
+    cost = _rollouts(setup, settings, updates=updates, forward_again=again)
     cost += sampling(setup, calls=validations, rows=validated, budget=budget)
     cost += _benchmarks(setup, settings, settings["eval_responses"], calls)
     if setup.by_verl:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)
     state = state_bytes(setup.shape.num_parameters, precision="fp32")
-    return cost + Cost(memory=sampling_memory(setup, rows=rollouts, budget=budget, state=state))
+    rows = settings["num_problems"] * settings["group_size"]
+    return cost + Cost(memory=sampling_memory(setup, rows=rows, budget=budget, state=state))
 
 
 def _reward_noise(stage: Stage, setup: Setup) -> Cost:
     settings, rewards = stage.params["settings"], len(stage.params["rewards"])
-    rollouts = settings["num_problems"] * settings["group_size"]
-    budget = settings["max_new_tokens"]
-    tokens = rollouts * (setup.prompt + budget * RESPONSE_SHARE)
-    longest = setup.prompt + budget
-    calls = settings["num_steps"]
-    made = calls * rewards  # gradients, followed by no update
-    cost = training(setup, tokens=made * tokens, longest=longest, updates=made)
-    return cost + sampling(setup, calls=calls, rows=rollouts, budget=budget)
+    made = settings["num_steps"] * rewards  # gradients, followed by no update
+    return _rollouts(setup, settings, updates=made, passes=rewards)
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:

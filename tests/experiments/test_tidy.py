@@ -36,7 +36,7 @@ ENDS = {"clip_higher": 0.5, "gppo": 0.625, "cispo": 0.375}
 def _quick(monkeypatch, request):
     """Figures are drawn where their bytes are compared alone."""
     if "bytes" not in request.node.name:
-        monkeypatch.setattr("klearlib.report.style.save_figure", _empty)
+        monkeypatch.setattr("klearlib.report.section.save_figure", _empty)
 
 
 def _empty(figure, folder, name):

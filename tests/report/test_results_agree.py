@@ -197,7 +197,7 @@ def test_the_page_shows_the_claims_of_claims_json(folder):
                 r'<td class="(\w+)[^"]*"[^>]*>(.*?)</td>', rows[entry["claim"]], re.DOTALL
             )
         }
-        assert "; ".join(cells["drawn"]) == entry["measured"], entry["claim"]
+        assert "; ".join(cells["measured"]) == entry["measured"], entry["claim"]
         assert "; ".join(cells["numbers"]) == entry["paper"], entry["claim"]
         words = re.findall(r'class="shape"[^>]*>(.*?)</span> ([^<]+)<', rows[entry["claim"]])
         assert words == [(VERDICT_SHAPES[entry["verdict"]], entry["verdict"])]
@@ -226,7 +226,7 @@ def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch)
     """From its tables of runs; where a figure's bytes are compared is test_tidy.py."""
     if not any(folder.glob("*/runs.parquet")):
         pytest.skip("of a version without tables of runs")
-    monkeypatch.setattr("klearlib.report.style.save_figure", lambda figure, place, name: None)
+    monkeypatch.setattr("klearlib.report.section.save_figure", lambda figure, place, name: None)
     ours = Path(shutil.copytree(folder, tmp_path / folder.name))
     for path in ours.glob("*/*.csv"):
         path.write_text("damaged\n")

@@ -26,7 +26,6 @@ from klearlib.suite.plan import Plan, describe
 LIBRARY = Path(klearlib.__file__).parent
 PHONE = Machine(
     gpus=(),
-    torch_without_cuda=False,
     memory=2 * 10**8,
     cores=1,
     packages=frozenset({"ray"}),
