@@ -223,16 +223,17 @@ def describe(planned: Plan) -> str:
     this machine cannot finish, whose time is left out."""
     if not planned.notebooks:
         return ""
-    row = "{:<19}  {:<6}  {:>6}  {:>8}  {:>8}  {:>6}  {:>6}  {:>7}".format
     heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory")
-    lines = [row(*heads, "GPU h" if planned.on_gpus else "")]
+    rows = [(*heads, "GPU h" if planned.on_gpus else "")]
     for each in planned.notebooks:
         cells = _cells(planned.costs.get(each.name, Cost()), planned)
-        lines.append(row(each.name, "run" if each.why else "cached", *cells))
+        rows.append((each.name, "run" if each.why else "cached", *cells))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
-        lines.append(row("in all", "", *_cells(total, planned)))
-    lines = [line.rstrip() for line in lines]
+        rows.append(("in all", "", *_cells(total, planned)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
+    lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
     if total.gpu_s and planned.on_gpus:
         lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
     place = planned.notebooks[0].place
