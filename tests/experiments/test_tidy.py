@@ -265,7 +265,7 @@ def test_a_run_that_nothing_names_any_more_is_not_lost(project):
 
 def test_a_piece_is_asked_for_by_its_replicates(project, monkeypatch):
     e = Clipping(GRID)
-    every = {stage.key: arm for arm, stage in e.rate_arms.items()}
+    every = {stage.key: arm for arm, stage in e.run_sets()["learning rates"].items()}
     monkeypatch.setenv(REPLICATES, "1-2")
     assert {every[stage.key][1] for stage in e.asked()} == {1}
     monkeypatch.setenv(REPLICATES, "0")  # with the first go those that tune

@@ -21,12 +21,12 @@ from klearlib.experiments.nb04_topk_diversity import TopKDiversity
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
-from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
+from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins import origin
 from klearlib.experiments.rl_stages import teacher_pass_rates
-from klearlib.params import FilterOptions, RLOptions, root, worlds_of
+from klearlib.params import root, worlds_of
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.
@@ -77,7 +77,7 @@ def test_a_named_sft_checkpoint_skips_the_training(project):
 
 
 def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
-    params = TestFilterParams(profile=PROFILE, test_filter=FILTER, options=LIMITS)
+    params = TestFilter.Params(profile=PROFILE, test_filter=FILTER, options=LIMITS)
     run_here(TestFilter(params).teacher)
     e = TestFilter(params)
     used = e.table("filter").set_index("rule").loc["pass rate >= 0 (used)"]
@@ -89,7 +89,7 @@ def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
 def test_a_profile_without_a_teacher_says_what_to_name(project):
     change(project, teacher_code=None)
     with pytest.raises(ParameterError, match="has no teacher_code"):
-        teacher_pass_rates(origin(PROFILE), options=FilterOptions(), limits=RLOptions())
+        teacher_pass_rates(origin(PROFILE), SoftReward.Params(profile=PROFILE))
     soft = SoftReward(SoftReward.Params(profile=PROFILE)).arms["soft", 0]
     assert "pool" not in soft.inputs, "all problems have passed the filter"
     change(project, teacher_weak=None)
@@ -119,8 +119,9 @@ def test_students_of_teachers_learn_what_the_teachers_answered(project):
     assert world.name == "real_world" and chosen.params["problems"] == "train.jsonl"
     assert chosen.inputs["responses"].inputs["problems"] is world, "no held-out problem is learnt"
     # There are two real sources of each domain, and the notebook compares ten.
-    chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
-    assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]
+    ten = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).arms["math_top10", 0]
+    chosen = ten.inputs["model"].inputs["examples"]
+    assert chosen.params["sources"] == ["openr1_math", "acereason_sft"]
 
 
 def test_notebook_09_compares_on_both_kinds_of_rewards(project):

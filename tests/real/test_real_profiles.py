@@ -187,8 +187,9 @@ def test_qwens_arms_that_coincide_are_one_run():
             assert nine.arms[f"alpha {alpha:g}: filter", seed].inputs["sft"].key == its.key
     sft = Headline(of("qwen", "10_headline")).first.models["sft"].key
     assert sft == five.arms["gppo", 0].inputs["sft"].key
-    two = DataCorrectness(of("qwen", "02_data_correctness")).chosen["overall_wrong_0"]
-    three = TeacherAblation(of("qwen", "03_teacher_ablation")).chosen["middle"]
+    two = DataCorrectness(of("qwen", "02_data_correctness")).arms["overall_wrong_0", 0]
+    three = TeacherAblation(of("qwen", "03_teacher_ablation")).arms["middle", 0]
+    two, three = (each.inputs["model"].inputs["examples"] for each in (two, three))
     assert two.inputs["responses"].key == three.inputs["responses"].key
 
 

@@ -1,9 +1,12 @@
-"""The printed objectives, differentiated by autograd, against F * A: true or false at any scale."""
+"""Small exact demonstrations: the printed objectives, differentiated by autograd, against F * A,
+and F over ratios, to be drawn. True or false at any scale."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 # the derivative of min and clamp is arbitrary.
 RATIOS = tuple(10 ** (exponent / 20 + 0.011) for exponent in range(-40, 40))
 ADVANTAGES = (-2.0, -0.5, 0.5, 2.0)
+# Of `alpha_gradients`, row by row: inside the clip range and beyond it on both sides.
+_LOG_RATIOS = (0.05, -0.4, 0.5, -0.1, 0.6, -0.3, 0.02, 0.4, -0.6, -0.5)
+DRAWN = np.geomspace(0.1, 3.0, 400)  # the ratios of `coefficients_of`
 
 
 def printed_objective(
@@ -138,15 +144,96 @@ def corner_table(
         }
         factor = mine["autograd"] / mine["advantage"] + 0.0  # -0.0 becomes 0.0
         row: dict = {"rule": name}
-        row |= {words: _range(factor[corner]) for words, corner in corners.items()}
+        for words, corner in corners.items():
+            first, last = factor[corner].min(), factor[corner].max()
+            text = f"{first:.3g}" if last - first < 1e-9 else f"{first:.3g} to {last:.3g}"
+            row[words] = text if corner.any() else "none on the grid"
         row["never_zero"] = "yes" if bool((mine["autograd"] != 0).all()) else "no"
         row["largest_error"] = mine["error"].max()
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _range(values: pd.Series) -> str:
-    if values.empty:
-        return "none on the grid"
-    first, last = float(values.min()), float(values.max())
-    return f"{first:.3g}" if last - first < 1e-9 else f"{first:.3g} to {last:.3g}"
+def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> Iterator[dict]:
+    """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct: a row
+    for each alpha.
+
+    Autograd of the printed sum and of the training loop's loss against the closed form -F A / (all
+    tokens) - alpha / (tokens of correct responses); `LM_part_split`: where two micro-batches take
+    their own denominators (D5).
+    """
+    import torch
+
+    from klearlib.rl.advantages import group_advantages
+    from klearlib.rl.coefficients import coefficient, gppo
+    from klearlib.rl.objective import positive_lm_loss, rl_loss
+    from klearlib.rl.rollouts import Row, token_batch
+
+    clip = {"eps_low": eps_low, "eps_high": eps_high}
+    rule = gppo(**clip)
+    correct = torch.tensor([True, False, True, False])
+    mask = torch.arange(4) < torch.tensor([3, 2, 4, 1])[:, None]  # [N, T]
+    shift = torch.zeros(mask.shape, dtype=torch.float64)
+    shift[mask] = torch.tensor(_LOG_RATIOS, dtype=torch.float64)
+    logp_old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
+    advantages = group_advantages(torch.where(correct, 1.0, -1.0).double()[None])[0]
+    rows = [
+        Row(torch.arange(0), 0, logp_old[n, mask[n]], float(advantages[n]), bool(correct[n]))
+        for n in range(len(mask))
+    ]
+    positive = (mask & correct[:, None]).double()
+    push = advantages[:, None] * coefficient(shift.exp(), advantages[:, None], rule)
+    for alpha in alphas:
+        logp = (logp_old + shift).requires_grad_()
+        per_token = printed_objective("gppo", logp, logp_old, advantages[:, None], **clip)
+        policy = -per_token[mask].sum() / mask.sum()
+        printed = policy - alpha * (logp * positive).sum() / positive.sum()
+        loop, *_ = rl_loss(logp[mask], token_batch(rows, rows), rule=rule, alpha=alpha)
+        closed = -push * mask / mask.sum() - alpha * positive / positive.sum()
+        split = sum(
+            alpha * positive_lm_loss(logp[part], mask[part], correct[part]) / 2
+            for part in (slice(0, 2), slice(2, 4))
+        )
+        found, of_loop, of_split = (
+            torch.autograd.grad(value, logp, retain_graph=True, allow_unused=True)[0]
+            for value in (printed, loop, split)
+        )
+        yield {
+            "alpha": alpha,
+            "tokens": int(mask.sum()),
+            "positive_tokens": int(positive.sum()),
+            "correct_token": found[0, 0].item(),
+            "wrong_token": found[1, 0].item(),
+            "LM_part": -alpha / int(positive.sum()),
+            "LM_part_split_first": of_split[0, 0].item(),
+            "LM_part_split_third": of_split[2, 0].item(),
+            "autograd_error": (found - closed).abs().max().item(),
+            "training_loop_error": (of_loop - closed).abs().max().item(),
+        }
+
+
+def coefficients_of(rule: Rule) -> pd.DataFrame | None:
+    """Columns ratio, positive, negative: F w of a token that is a whole response, for A = 1 and
+    A = -1; None where w depends on the other responses of a batch."""
+    import pandas as pd
+    import torch
+
+    from klearlib.rl.coefficients import coefficient
+
+    ratio = torch.from_numpy(DRAWN)
+    old = torch.full_like(ratio, -1.0)
+    of_token = {"logp_old": old, "logp": old + ratio.log(), "entropy": torch.ones_like(old)}
+    columns = {"ratio": DRAWN}
+    for name, sign in (("positive", 1.0), ("negative", -1.0)):
+        advantage = torch.full_like(ratio, sign)
+        factor = coefficient(ratio, advantage, rule, **of_token)
+        if rule.weights is not None:
+            one = torch.zeros(1, dtype=torch.int64)
+            pairs = zip(ratio.log().split(1), advantage.split(1), strict=True)
+            alone = torch.cat([rule.weights(*pair, one) for pair in pairs])
+            together = rule.weights(ratio.log(), advantage, torch.arange(len(ratio)))
+            if not torch.allclose(alone, together):
+                return None
+            factor = factor * alone
+        columns[name] = factor.numpy()
+    return pd.DataFrame(columns)
