@@ -349,10 +349,12 @@ def last_fifth(frame: pd.DataFrame) -> float:
 
 def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.ndarray:
     """[seeds, steps]: each run's values less the straight line through them (least squares); steps
-    are one apart by default."""
+    are one apart by default. Sums alone, whose last digit no processor's LAPACK decides."""
     steps = np.arange(values.shape[1]) if steps is None else np.asarray(steps, dtype=float)
-    line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
-    return values - np.polynomial.polynomial.polyval(steps, line)
+    x, centred = steps - steps.mean(), values - values.mean(axis=1, keepdims=True)
+    square = (x * x).sum()
+    slope = (centred * x).sum(axis=1, keepdims=True) / square if square else 0.0
+    return centred - slope * x
 
 
 def _frame(rows: Iterable[tuple], *columns: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from klearlib.params.place import in_brief, in_yaml, read_place
-from klearlib.report.formula import formula_svg
+from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     Notebook,
@@ -52,6 +52,8 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "entries": entries,
         "counterparts": counterparts,
     }
+    before = results_dir / "report.html"
+    drawn = drawn_in(before.read_text(encoding="utf-8")) if before.is_file() else {}
     deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
     page = render(
         "page.html.j2",
@@ -64,7 +66,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        formula=formula_svg,
+        formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))

@@ -3,6 +3,7 @@ and the memory of a device of this machine. Nothing is loaded."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,6 +72,7 @@ def setup_of(stage: Stage) -> Setup:
     budget = stage.params.get("settings", stage.params).get("max_new_tokens", 0)
     room = positions - budget  # none where YaRN makes it
     prompt = min(PROMPT_TOKENS, room) if room > 0 else PROMPT_TOKENS
+    prompt = int(min(prompt, _mean_tokens(stage.inputs.get("world"))))
     if "cluster" not in stage.params:
         return Setup(shape, Compute(**stage.params["compute"]), prompt)
     cluster = cluster_of_stage(stage)
@@ -189,7 +191,8 @@ def _supervised(stage: Stage, setup: Setup) -> Cost:
     else:
         examples = params["num_epochs"] * _num_examples(stage.inputs["examples"])
     longest = min(positions, setup.compute.pack_tokens or positions)
-    tokens, updates = examples * longest * EXAMPLE_SHARE, examples / params["batch_size"]
+    mean = min(longest * EXAMPLE_SHARE, _mean_tokens(stage.inputs.get("examples")))
+    tokens, updates = examples * mean, examples / params["batch_size"]
     return training(setup, tokens=tokens, longest=longest, updates=updates)
 
 
@@ -204,6 +207,24 @@ def _num_examples(stage: Stage) -> int:
     return sum(map(_num_examples, stage.inputs.values()))
 
 
+def _mean_tokens(stage: Stage | None) -> float:
+    """The most that a row has on average in the files of lines here that a stage is made from, at
+    four bytes a token; infinite where there are others."""
+    if stage is None:
+        return math.inf
+    if (where := stage.params.get("location")) is None:
+        return max(map(_mean_tokens, stage.inputs.values()), default=math.inf)
+    lines = _lines_here(where)
+    return (lines and Path(where).stat().st_size / 4 / lines) or math.inf
+
+
+def _lines_here(location: str) -> int | None:
+    """How many lines a short .jsonl file here has; None for any other."""
+    file = Path(location)
+    is_short = file.suffix == ".jsonl" and file.is_file() and file.stat().st_size < COUNTED
+    return file.read_bytes().count(b"\n") if is_short else None
+
+
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
     """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
     given: the limits of the sources, `most` in all and where a source has none. A file of lines
@@ -212,10 +233,8 @@ def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) 
     for source in curated.params["sources"]:
         if names is None or source["alias"] in names:
             data = curated.inputs.get(source.get("input"))
-            here = Path((data and data.params.get("location")) or "")
-            is_short = here.suffix == ".jsonl" and here.is_file() and here.stat().st_size < COUNTED
-            lines = here.read_bytes().count(b"\n") if is_short else most
-            rows += min(source.get("limit", most), lines)
+            lines = _lines_here((data and data.params.get("location")) or "")
+            rows += min(source.get("limit", most), most if lines is None else lines)
     return min(rows, most)
 
 
