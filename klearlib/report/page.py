@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from klearlib.params.place import in_brief, in_yaml, read_place
+from klearlib.params.place import read_place
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
@@ -44,7 +44,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     shared = {
         "place": place,
         "paper_scale": is_paper_scale(place.profile),
-        "changed": changed_rows(sections),
         "facts": header_facts(sections),
         "sections": sections,
         "published": published,
@@ -73,17 +72,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     ledger_text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     _write_changed(results_dir / "claims.json", ledger_text)
     return _write_changed(results_dir / "report.html", page)
-
-
-def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]:
-    """Parameter, the profile's value, the value here, and the numbers of the notebooks in which
-    they differ so."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for section in sections:
-        for name, (own, here) in section.changed.items():
-            numbers = rows.setdefault((name, in_yaml(in_brief(own)), in_yaml(in_brief(here))), [])
-            numbers.append(section.notebook.partition("_")[0])
-    return [(*values, " ".join(numbers)) for values, numbers in sorted(rows.items())]
 
 
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:
