@@ -19,7 +19,7 @@ from klearlib.report.section import SampleItem, Section
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
     """Join published results folders into `out`, and decide all claims anew; the report.
 
-    Every arm of a replicate comes from one of them. other_versions: also where stages, or what they
+    Every arm of a replicate comes from one of them, its variants may come from another. other_versions: also where stages, or what they
     are made from, have other code or libraries; the notes of the report say so.
 
     Raises:
@@ -86,15 +86,16 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
                 "version (klear report)"
             )
     arms: dict[Place, Run] = {}
-    owner: dict[int, str] = {}
+    owner: dict[tuple[str, int], str] = {}  # set of runs and replicate -> folder
     for folder, part in parts.items():
-        seeds = {seed for _, _, seed in part.arms}
-        if twice := sorted(seeds & owner.keys()):
+        cells = {(kind, seed) for kind, _, seed in part.arms}
+        if twice := sorted(cells & owner.keys()):
+            seeds = ", ".join(map(str, sorted({seed for _, seed in twice})))
             raise KlearError(
-                f"{name}: runs of {', '.join(map(str, twice))} are in {owner[twice[0]]} and in "
-                f"{folder}: all arms of a replicate must come from one folder; leave one out"
+                f"{name}: runs of {seeds} are in {owner[twice[0]]} and in {folder}: all arms of a "
+                "replicate must come from one folder; leave one out"
             )
-        owner |= dict.fromkeys(seeds, folder)
+        owner |= dict.fromkeys(cells, folder)
         arms |= part.arms
     if kinds := unlike(arms, "made_of"):
         raise ParameterError(

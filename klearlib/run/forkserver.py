@@ -48,7 +48,7 @@ def main(descriptor: str, *modules: str) -> None:
             try:
                 order = caller.recv()
             except (EOFError, OSError):
-                return
+                os._exit(0)  # at once, and the forks with it: torch takes its time to end
             server, pid = os.getpid(), os.fork()
             if not pid:
                 caller.close()

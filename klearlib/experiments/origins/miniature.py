@@ -92,7 +92,8 @@ class MiniatureOrigin(Origin):
         return [plan.name for plan in ranked]
 
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
-        return curate_sources(domain, with_pool=True)[-1 if pool_only else 0 :]
+        found = curate_sources(domain, with_pool=True)
+        return found[-1:] if pool_only else found
 
     def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         name = "world" if domain == "math" else "code_world"
