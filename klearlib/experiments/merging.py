@@ -19,8 +19,9 @@ from klearlib.report.section import SampleItem, Section
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
     """Join published results folders into `out`, and decide all claims anew; the report.
 
-    Every arm of a replicate comes from one of them, its variants may come from another. other_versions: also where stages, or what they
-    are made from, have other code or libraries; the notes of the report say so.
+    Every arm of a replicate comes from one of them, its variants may come from another.
+    other_versions: also where stages, or what they are made from, have other code or libraries; the
+    notes of the report say so.
 
     Raises:
         ParameterError: a folder is not a results folder of this version or is named twice, `out`
