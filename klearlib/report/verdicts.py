@@ -266,14 +266,15 @@ def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
 
 
 def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
-    """A verdict with its rule: undecided while replicates are missing, as their number is fixed
-    before the runs, and none where nothing is decided."""
+    """A verdict with its rule: undecided while replicates are missing that are compared, as their
+    number is fixed before the runs, and none where nothing is decided."""
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
         return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
     num, wanted = len(found.replicates), by.num_replicates(about.id)
     part = f"{num} of {wanted} replicates so far" if num < wanted else ""
-    if part and verdict.verdict not in (NOT_RUN, NOT_TESTED, statistics.UNDECIDED):
+    named = verdict.verdict not in (NOT_RUN, NOT_TESTED, statistics.UNDECIDED)
+    if part and named and about.kind in COMPARED:
         settle = f"all {wanted} replicates"
         verdict = replace(verdict, verdict=statistics.UNDECIDED, reason="", settle=settle)
     rule, is_young = by.rule(about)

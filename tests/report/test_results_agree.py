@@ -20,7 +20,7 @@ from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, plain
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-COMMITTED = ("mini", "full", "full-E2", "full-E3", "full-E4")
+COMMITTED = ("mini", "full", "full-E2", "full-E3", "full-E4", "next")
 FOLDERS = [RESULTS / name for name in COMMITTED if (RESULTS / name / "claims.json").is_file()]
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 MEGABYTES = 16  # that the results of a profile may have
@@ -86,6 +86,9 @@ def test_a_verdict_follows_from_the_published_replicates(folder, entry):
         "not tested",
     ):
         pytest.skip(entry["verdict"])
+    if "replicates so far" in entry["reason"]:
+        assert entry["verdict"] == "undecided"
+        return
     greater, less, inside = [], [], []
     for row in entry["comparisons"]:
         a, b = pairs_of(folder, entry, row)
@@ -118,7 +121,7 @@ def test_a_verdict_follows_from_the_published_replicates(folder, entry):
 def test_what_an_undecided_claim_takes_follows_from_the_published_replicates(folder):
     """Or more, where the notebook's pooled spread is wider."""
     for entry in entries(folder):
-        if entry["verdict"] == "undecided" and entry["comparisons"]:
+        if entry["comparisons"] and entry["settle"] and entry["settle"][0].isdigit():
             found = [
                 compare(*pairs_of(folder, entry, row), margin=row["margin"])
                 for row in entry["comparisons"]

@@ -157,7 +157,7 @@ def test_wake_and_sleep_take_turns_around_all_sampling(inputs, tmp_path, monkeyp
         real = getattr(engines.TransformersEngine, name)
 
         def call(self, *args, **how):
-            calls.append((name, sum(float(p.sum()) for p in self._model.parameters())))
+            calls.append((name, sum(p.detach().sum().item() for p in self._model.parameters())))
             return real(self, *args, **how)
 
         return call
