@@ -123,8 +123,8 @@ def test_a_large_update_keeps_its_first_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(token_record, "MAX_TOKENS", 8)
     lengths = [3, 4, 5]
     rows = [
-        Row(torch.arange(2 + n), 2, torch.zeros(n), 1.0, True, place=(0, number))
-        for number, n in enumerate(lengths)
+        Row(torch.arange(prompt + n), prompt, torch.zeros(n), 1.0, True, place=(0, number))
+        for number, (prompt, n) in enumerate(zip([2, 1, 2], lengths, strict=True))
     ]
     batch = TokenBatch(*[torch.arange(sum(lengths)).float()] * 6)
     stats = MicroBatchStats(batch, *[torch.zeros(())] * 2, *[torch.zeros(sum(lengths))] * 2)
@@ -132,5 +132,6 @@ def test_a_large_update_keeps_its_first_rows(tmp_path, monkeypatch):
     token_record.save_tokens(tmp_path / "1.npz", rows, [stats], groups)
     with np.load(tmp_path / "1.npz") as kept:
         assert kept["row"].tolist() == [0] * 3 + [1] * 4 and kept["response"].tolist() == [0, 1]
-        assert kept["id"].tolist() == [2, 3, 4, 2, 3, 4, 5]
-        assert kept["weight"].tolist() == list(range(7)) and kept["prompt"].tolist() == [0, 1] * 2
+        assert kept["id"].tolist() == [2, 3, 4, 1, 2, 3, 4]
+        assert kept["weight"].tolist() == list(range(7)) and kept["prompt"].tolist() == [0, 1, 0]
+        assert kept["prompt_length"].tolist() == [2, 1]
