@@ -518,19 +518,21 @@ def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
 
 
 def test_remembered_reports_are_those_of_settled_runs(monkeypatch):
-    """An equal job is not run again, unless a limit was involved or nobody asked to remember."""
+    """An equal job is not run again, unless a limit or a failure of the judge was involved, or
+    nobody asked to remember."""
     monkeypatch.setattr(programs, "_remembered", {})
     right = ProgramJob("print(input())", [TestCase("a", stdin="a")], 5.0, 256)
     slow = ProgramJob("while True: pass", [TestCase("a", stdin="a")], 0.2, 256)
+    failed = ProgramJob("def f(): pass", [TestCase(asserts="assert f(")], 5.0, 256, "f")
     asked = []
     submit = Pool.submit
     monkeypatch.setattr(Pool, "submit", lambda *a, **k: asked.append(1) or submit(*a, **k))
-    first = run_many([right, slow], remember=True)
-    assert [report.outcomes for report in first] == [("passed",), ("time_limit",)]
-    assert run_many([right, slow, right], remember=True) == [*first, first[0]]
-    assert len(asked) == 3
+    first = run_many([right, slow, failed], remember=True)
+    assert [report.outcomes[0] for report in first] == ["passed", "time_limit", "judge_error"]
+    assert run_many([right, slow, failed, right], remember=True) == [*first, first[0]]
+    assert len(asked) == 5
     run_many([right])
-    assert len(asked) == 4
+    assert len(asked) == 6
     monkeypatch.setattr(programs, "_MOST_REMEMBERED", 2)
     run_many([ProgramJob(f"print({n})", right.tests, 5.0, 256) for n in range(4)], remember=True)
     assert 1 <= len(programs._remembered) <= 2
