@@ -87,9 +87,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _rules(arguments: argparse.Namespace) -> int:
     """Notebook 12 of `_RULES_OF` for one rule of a user's beside Clip-Higher."""
-    import yaml
-
     from klearlib.params import load_profile
+    from klearlib.params.place import in_yaml
     from klearlib.suite.notebooks import run
 
     values = load_profile(_RULES_OF, "12_rules")
@@ -106,8 +105,7 @@ def _rules(arguments: argparse.Namespace) -> int:
         "seeds": every[: arguments.worlds],
     }
     out = arguments.out or f"results/own-rule-{name}"
-    as_yaml = functools.partial(yaml.safe_dump, default_flow_style=True, width=sys.maxsize)
-    given = [f"{name}={as_yaml(value).strip()}" for name, value in settings.items()]
+    given = [f"{name}={in_yaml(value)}" for name, value in settings.items()]
     return run(_RULES_OF, ["12"], settings=given, out=out, workers=arguments.workers)
 
 
@@ -126,8 +124,16 @@ def _only(arguments: argparse.Namespace) -> list[str]:
 
 def _chosen(arguments: argparse.Namespace) -> dict[str, object]:
     """What a run and its plan are asked for alike."""
+    from klearlib.params.statistics import REPLICATES
+
+    if arguments.replicates is not None:
+        os.environ[REPLICATES] = arguments.replicates  # the processes of notebooks see it too
     names = {"settings": "set", "out": "out", "force": "force", "workers": "workers"}
     return {keyword: getattr(arguments, option) for keyword, option in names.items()}
+
+
+def _workers(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text  # the parameter's own check comes later
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -140,7 +146,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
     profile = require_profile(arguments.profile)
     own = place_of(profile, {})
-    ran = [each for each in (own, *own_places(profile)) if any(each.folder.glob("*/section.json"))]
+    ran = [each for each in (own, *own_places(own)) if any(each.folder.glob("*/section.json"))]
     if not ran:
         raise MissingAsset(f"nothing of profile {profile} has been run yet: {own.command}")
     for place in ran:
@@ -182,11 +188,11 @@ def _new(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(_: argparse.Namespace) -> int:
-    from klearlib.suite.doctor import can_run_smoke, diagnose
+    from klearlib.suite.doctor import diagnose
 
     findings = diagnose()
     print("\n".join(map(str, findings)))
-    ready = can_run_smoke(findings)
+    ready = not any(finding.fix and finding.required for finding in findings)
     lacks = "install what is MISSING, then run again"
     print("klear run --profile smoke can run" if ready else lacks)
     return 0 if ready else 1
@@ -197,26 +203,6 @@ def _status(arguments: argparse.Namespace) -> int:
 
     print(describe_status(arguments.profile))
     return 0
-
-
-def _replicates(text: str) -> str:
-    from klearlib.params.statistics import REPLICATES, replicates_asked
-
-    os.environ[REPLICATES] = text  # the processes of notebooks see it too
-    try:
-        replicates_asked()
-    except KlearError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _workers(text: str) -> int | str:
-    from klearlib.scale.ray_cluster import check_workers
-
-    try:
-        return check_workers(int(text) if text.isdecimal() else text)
-    except KlearError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -252,7 +238,6 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument(
             "--replicates",
-            type=_replicates,
             metavar="200-203",
             help="of all seeds or worlds these alone, a piece for klear merge",
         )

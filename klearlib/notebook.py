@@ -10,15 +10,16 @@ from __future__ import annotations
 import ast
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from klearlib.params import check_values, files_of, load_profile, require_profile, root
+from klearlib.params import check_values, require_profile, root
 from klearlib.params.fields import shown_fields
-from klearlib.params.place import in_brief
-from klearlib.report.render import render
+from klearlib.params.place import differences, in_brief
+from klearlib.report.tables import plain
 from klearlib.run.entry import LOG
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LITERALS = (bool, int, float, str, list, tuple, dict, type(None))
-_IPYTHON_NAMES = {"In", "Out"}
 _DONE = "_klear_setup_done"
 _INJECTED = "# Parameters"
 NOTEBOOK_PATH = "JPY_SESSION_NAME"
@@ -37,31 +37,55 @@ def setup(notebook: str, record: type, namespace: dict):
     """The parameters of `notebook` as a checked `record`, read from `namespace`, the notebook's
     ``globals()``.
 
-    Every public name that holds a plain value counts as a parameter, so one that papermill injected
-    under a wrong name is found. A name that a corrected cell no longer assigns is left out, though
-    the kernel still holds it. Where setup runs again in a living kernel, values computed by later
-    cells are no parameters: then only names from cells that assign a declared parameter, or that
-    papermill injected, count. No torch is imported.
+    Every name that a cell gave a plain value counts as a parameter, so one that papermill injected
+    under a wrong name is found; see `_stated`. No torch is imported.
 
-    Raises:
-        ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
+    Raises ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
     """
     known = {field.name for field in dataclasses.fields(record)}
+    stated = _stated(namespace.get("In", []), known, again=namespace.get(_DONE) == notebook)
     given = {
         name: value
         for name, value in namespace.items()
-        if isinstance(value, _LITERALS) and name[:1] != "_" and name not in _IPYTHON_NAMES
+        if name in known or (name in stated and name[:1] != "_" and isinstance(value, _LITERALS))
     }
-    cells = _assignments(namespace.get("In", []))
-    if namespace.get(_DONE) == notebook:
-        stated = (names for names, injected in cells if injected or names & known)
-        meant = known.union(*stated)
-        given = {name: value for name, value in given.items() if name in meant}
-    given = {name: value for name, value in given.items() if not _is_stale(name, known, cells)}
     params = check_values(record, given, notebook)
     require_profile(params.profile)
     namespace[_DONE] = notebook
     return params
+
+
+def _stated(sources: list[str], known: set[str], *, again: bool) -> set[str]:
+    """The names that the parameters cell assigned when it ran last, and those of the cells after
+    it: what a corrected cell no longer names is left out, though the kernel still holds it.
+
+    again: in a living kernel, where values that later cells have computed are no parameters: of
+    these only cells count that assign a declared parameter, or that papermill injected.
+    """
+    stated: set[str] = set()
+    for source in sources:
+        try:
+            nodes = ast.walk(ast.parse(source))
+        except SyntaxError:  # a cell with IPython's own syntax assigns no parameter
+            continue
+        names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        injected = source.lstrip().startswith(_INJECTED)
+        if not injected and 2 * len(names & known) > len(known):  # the parameters cell
+            stated = names
+        elif injected or names & known or not again:
+            stated |= names
+    return stated
+
+
+def show_frames(*, digits: int) -> None:
+    """Have this notebook show tables with `digits` decimals and no column or text cut short;
+    nothing happens outside of one."""
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+        import pandas as pd
+
+        pd.set_option("display.precision", digits)
+        for cut in ("display.max_columns", "display.max_colwidth"):
+            pd.set_option(cut, None)
 
 
 def show_resolved(notebook: str, params) -> pandas.DataFrame:
@@ -72,16 +96,12 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """
     import pandas
 
-    filed = {}
-    if notebook in files_of(params.profile):
-        values = load_profile(params.profile, notebook)
-        filed = dataclasses.asdict(check_values(type(params), values, notebook))
-    rows = []
+    changed, rows = differences(notebook, params), []
     for field in shown_fields(type(params)):
         value, about = getattr(params, field.name), field.metadata
         rows.append([field.name, value, about.get("paper", ""), _meaning(about)])
-        if filed.get(field.name, value) != value:
-            rows[-1][3] += f"; the profile's file says {_text(filed[field.name])}"
+        if field.name in changed:
+            rows[-1][3] += f"; the profile's file says {_text(changed[field.name][0])}"
         if "record" in about:
             known = {each.name: each for each in dataclasses.fields(about["record"])}
             for name, each in (value or {}).items():
@@ -98,8 +118,7 @@ def watch(*runs: str) -> Figure:
     """The curves of runs, named by their keys or the starts of them; without names, of the runs
     that go on now.
 
-    Raises:
-        ParameterError: no such run, or nothing to draw.
+    Raises ParameterError: no such run, or nothing to draw.
     """
     from klearlib.report.watch import find_run, watch_figure
     from klearlib.run.stage import folder_state
@@ -120,24 +139,24 @@ def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
     """
     told = Path(os.environ.get(NOTEBOOK_PATH, ""))
     here = told.resolve().parent if told.is_absolute() else Path.cwd()
-
-    def link(text: str, path: Path) -> dict[str, str]:
-        return {"text": text, "url": quote(Path(os.path.relpath(path, here)).as_posix())}
-
-    def named(kind: str) -> list[dict]:
-        return [link(path.stem, path) for path in sorted(folder.glob(f"*.{kind}"))]
-
-    executed = folder.with_suffix(".ipynb")
-    is_there = here != folder.parent and executed.is_file()  # not this very notebook
-    report = folder.parent / "report.html"
-    return render(
-        "whereabouts.md.j2",
-        report=link(Path(os.path.relpath(report, root())).as_posix(), report),
-        tables=named("csv"),
-        figures=named("svg"),
-        executed=[link(executed.name, executed)] if is_there else [],
-        runs=[link(title, place / LOG) for title, place in runs if (place / LOG).is_file()],
-    )
+    executed, report = folder.with_suffix(".ipynb"), folder.parent / "report.html"
+    files = {
+        "Report": [(os.path.relpath(report, root()), report)],
+        "Tables": [(path.stem, path) for path in sorted(folder.glob("*.csv"))],
+        "Figures": [(path.stem, path) for path in sorted(folder.glob("*.svg"))],
+        # unless it is this very notebook
+        "Executed notebook": [(executed.name, executed)] * (here != folder.parent),
+        "Runs": [(title, place / LOG) for title, place in runs],
+    }
+    lines = []
+    for what, places in files.items():
+        links = [
+            f"[{plain(text)}]({quote(os.path.relpath(path, here))})"
+            for text, path in places
+            if path == report or path.is_file()
+        ]
+        lines += [f"- **{what}**: {' · '.join(links)}"] if links else []
+    return "\n".join(lines)
 
 
 def _meaning(about) -> str:
@@ -150,30 +169,3 @@ def _text(value) -> str:
     if isinstance(value, dict):
         return str(in_brief(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _assignments(sources: list[str]) -> list[tuple[set[str], bool]]:
-    """The names that each cell assigned, in the order in which they ran, and whether papermill
-    injected it."""
-    cells = []
-    for source in sources:
-        try:
-            tree = ast.parse(source)
-        except SyntaxError:  # a cell with IPython's own syntax assigns no parameter
-            continue
-        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-        names = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
-        cells.append((names, source.lstrip().startswith(_INJECTED)))
-    return cells
-
-
-def _is_stale(name: str, known: set[str], cells: list[tuple[set[str], bool]]) -> bool:
-    """Whether the cell that assigned `name` was run again without it: a later cell assigns most of
-    the parameters that stood beside it, or any where none did."""
-    last = max((i for i, (names, _) in enumerate(cells) if name in names), default=len(cells))
-    beside = cells[last][0] & known if last < len(cells) else set()
-    return any(
-        2 * len(names & beside) > len(beside) if beside else bool(names & known)
-        for names, injected in cells[last + 1 :]
-        if not injected
-    )

@@ -45,9 +45,11 @@ def project(tmp_path, monkeypatch):
 
 
 def namespace(**names) -> dict:
-    """The globals of a kernel in which the parameters cell ran, with IPython's own names."""
+    """The globals of a kernel in which the parameters cell ran and then a cell for each of `names`,
+    with IPython's own names."""
     cell = parameters_cell(ClippingParams)
-    ours: dict = {"In": ["", cell], "Out": {1: 3}, "_i": "x", "_": "", "exit": print, "os": os}
+    cells = ["", cell, *(f"{name} = ..." for name in names)]
+    ours: dict = {"In": cells, "Out": {1: 3}, "_i": "x", "_": "", "exit": print, "os": os}
     exec(cell, ours)
     return ours | names
 
@@ -114,19 +116,11 @@ def test_a_corrected_name_is_gone_though_the_kernel_holds_it(
     assert notebook.setup("05_clipping", ClippingParams, names) == ClippingParams()
 
 
-def test_a_parameter_that_the_cell_no_longer_states_has_its_default(project):
-    names = namespace(num_steps=7)
-    assert notebook.setup("05_clipping", ClippingParams, names).num_steps == 7
-    lines = names["In"][1].splitlines()
-    names["In"].append("\n".join(line for line in lines if "num_steps" not in line))
-    assert notebook.setup("05_clipping", ClippingParams, names).num_steps == 2
-
-
 @pytest.mark.parametrize(
     "injected", ["# Parameters\nnum_steps = 3", parameters_cell(ClippingParams)]
 )
 def test_what_papermill_injects_hides_no_mistyped_name_of_the_notebook(project, injected):
-    names = namespace(num_step=7)
+    names = namespace() | {"num_step": 7}
     names["In"][1] += "\nnum_step = 7"
     names["In"].append("# Parameters\n" + injected)
     with pytest.raises(ParameterError, match="did you mean 'num_steps'"):

@@ -53,7 +53,6 @@ MISTAKES = {
     "bool for number": ({"alpha": False}, "alpha must be a number, got False"),
     "YAML's 1e-4": ({"learning_rates": ["1e-4"]}, "it is a text, write 0.0001 without quotes"),
     "YAML's 1e-6": ({"learning_rates": ["1e-6"]}, "it is a text, write 1.0e-06 without quotes"),
-    "one rule's factor": ({"beta_low": 0}, "'beta_low': write rules=[{name: gppo, beta_low: 0}]"),
     "an option": ({"dual_clip": 10.0}, "'dual_clip': write it as options={dual_clip: ...}"),
     "word for number": ({"alpha": "none"}, "alpha must be a number, got 'none'"),
     "nan": ({"alpha": float("nan")}, "alpha must be a finite number"),
@@ -164,10 +163,10 @@ def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
     [
         ("profile: smoke\n", "params/mini/05_clipping.yaml says profile: smoke"),
         ("num_steps: 3\nnum_steps: 4\n", "line 2: num_steps is written twice"),
-        ("num_steps: [3\n", "params/mini/05_clipping.yaml, line 2"),
+        ("num_steps: [3\n", "params/mini/05_clipping.yaml: line 2"),
         ("- 3\n", "must hold lines of the form name: value"),
         ("3: num_steps\n", "must hold lines of the form name: value"),
-        ("num_steps: 2025-99-99\n", "05_clipping.yaml, not valid YAML: month must be in 1..12"),
+        ("num_steps: 2025-99-99\n", "05_clipping.yaml: not valid YAML: month must be in 1..12"),
         ("alpha: 1.0e+400\n", "alpha must be a finite number, got inf"),
         ("alpha: 1.0e+9\n", "alpha must be at most 1000000.0, got 1000000000.0"),
         ("learning_rates: [1.0e+6]\n", "learning_rates[0] must be at most 1.0, got 1000000.0"),
@@ -179,14 +178,6 @@ def test_bad_profile_file(project, text, message):
     write(project, "mini/05_clipping.yaml", text)
     said = refused(lambda: check("05_clipping", params.load_profile("mini", "05_clipping")))
     assert message in said
-
-
-def test_a_link_that_leads_nowhere_is_named(project):
-    (project / "params/mini/05_clipping.yaml").symlink_to("nowhere")
-    said = refused(params.load_profile, "mini", "05_clipping")
-    assert (
-        said == "params/mini/05_clipping.yaml cannot be read (No such file or directory): check it"
-    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +193,7 @@ def test_file_that_is_not_utf8(project, load, name, file):
     path = project / "params" / "mini" / f"{file}.yaml"
     path.write_bytes("# Größe\n".encode("latin-1"))
     assert refused(load, "mini", name).startswith(
-        f"params/mini/{file}.yaml is not UTF-8 (byte 4): save it"
+        f"params/mini/{file}.yaml: is not UTF-8 (byte 4): save it"
     )
 
 

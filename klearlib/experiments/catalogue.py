@@ -93,15 +93,10 @@ def rebuild(results: Path) -> None:
     from klearlib.params.place import read_place
     from klearlib.report.section import read_sections
 
-    def gathers(section) -> bool:
-        return experiment_of(section.notebook).gathers
-
-    for section in sorted(read_sections(results), key=gathers):
-        if (section.folder / RUNS).is_file():
-            published = Published.read(section.folder)
-        elif gathers(section):
-            published = Published({}, {}, section)
-        else:
-            continue
-        params = check(section.notebook, section.parameters)
-        experiment_of(section.notebook)(params, read_place(results), published).publish()
+    found = [(experiment_of(section.notebook), section) for section in read_sections(results)]
+    for experiment, section in sorted(found, key=lambda each: each[0].gathers):
+        if experiment.gathers or (section.folder / RUNS).is_file():
+            empty = Published({}, {}, section)
+            published = empty if experiment.gathers else Published.read(section.folder)
+            params = check(section.notebook, section.parameters)
+            experiment(params, read_place(results), published).publish()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
 
-from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.explore import source_of
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import origins
-from klearlib.experiments.own_rates import own_rates
+from klearlib.experiments.own_rates import counted, own_rates
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.rules import (
@@ -33,8 +31,6 @@ from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.run.stage import Stage
 
-ON_CODE = "code"
-"""The set of the runs of RL on code."""
 Cell = tuple[str, float, int]
 """Rule, learning rate, seed."""
 SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
@@ -50,7 +46,6 @@ class ClippingParams(MathsRLParams):
     rules: object = parameter(
         ["clip_higher", "gppo", "cispo"],
         check=read_rules,
-        written={name: f"rules=[{{name: gppo, {name}: 0}}]" for name in ("beta_low", "beta_high")},
         help="clipping rules, one arm each, or FILE.py:NAME",
         paper="GRPO w/ Clip-Higher, GPPO, CISPO",
         place="Fig. 2",
@@ -79,18 +74,7 @@ class ClippingParams(MathsRLParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
-            raise ParameterError(
-                f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
-                "where every ratio is 1 and all clipping rules are equal: "
-                f"give less than num_problems {self.num_problems}"
-            )
-        for rule in self.rules:
-            require_usable(rule, **self.rule_defaults)
-
-    @property
-    def rule_defaults(self) -> dict:
-        return {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
+        require_usable(self.rules, self)
 
 
 class ClippingArms(Experiment):
@@ -152,7 +136,7 @@ class ClippingArms(Experiment):
             return {}
         soft, found = self.soft, {}
         for seed, of in origins(self.params.profile, soft.seeds).items():
-            start = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
+            start = filtered_code_start(of, soft)
             for rule, arm in self.rules.items():
                 how = {"label": f"{arm.title}, code", "seed": seed, "rule": arm.rule}
                 found[rule, seed] = rl_arm(soft, start, **how)
@@ -160,17 +144,11 @@ class ClippingArms(Experiment):
 
     @cached_property
     def code_results(self) -> Results:
-        return self.done(ON_CODE)
-
-    @cached_property
-    def rate_arms(self) -> dict[Arm, Stage]:
-        """("learning rate: rule", seed) -> its run, of the seeds that tune too."""
-        return {
-            (at_rate(rate, rule), seed): stage for (rule, rate, seed), stage in self.grid.items()
-        }
+        return self.done("code")
 
     @cached_property
     def rate_results(self) -> Results:
+        """The runs of the grid, under `at_rate`; those of the seeds that tune too."""
         return self.done("learning rates")
 
     def judged_on(self) -> dict[str, Results]:
@@ -178,30 +156,30 @@ class ClippingArms(Experiment):
         return super().judged_on() | {"C2": self.code_results, "E6": compared}
 
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        return {"learning rates": self.rate_arms, ON_CODE: self.code_arms}
+        rates = {(at_rate(rate, rule), seed): s for (rule, rate, seed), s in self.grid.items()}
+        return {"learning rates": rates, "code": self.code_arms}
 
     @cached_property
     def runs(self) -> Results:
         """Those of `arms`, which are some of the learning rates."""
         runs = self.rate_results.runs
-        cells = {arm: (at_rate(rate, arm[0]), arm[1]) for arm, rate in self._chosen_cells()}
+        cells = {arm: (at_rate(rate, arm[0]), arm[1]) for arm, rate in self._chosen_rates.items()}
         return Results({arm: runs[cell] for arm, cell in cells.items() if cell in runs})
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        return {
-            (rule, seed): self.grid[rule, rate, seed] for (rule, seed), rate in self._chosen_cells()
-        }
+        chosen = self._chosen_rates.items()
+        return {(rule, seed): self.grid[rule, rate, seed] for (rule, seed), rate in chosen}
 
-    def _chosen_cells(self) -> Iterator[tuple[Arm, float]]:
-        for seed, rule in itertools.product(self.params.seeds, self.rules):
-            if (rate := self.chosen.get(rule, {}).get(seed)) is not None:
-                yield (rule, seed), rate
+    @cached_property
+    def _chosen_rates(self) -> dict[Arm, float]:
+        every = itertools.product(self.params.seeds, self.rules)
+        chosen = {(rule, seed): self.chosen.get(rule, {}).get(seed) for seed, rule in every}
+        return {arm: rate for arm, rate in chosen.items() if rate is not None}
 
     def at(self, rate: float, rules: Iterable[str], seeds: Sequence[int]) -> Results:
         """The runs of some rules at one learning rate."""
-        names = {at_rate(rate, rule): rule for rule in rules}
-        return self.rate_results.of(*names).renamed(names).with_seeds(seeds)
+        return self.rate_results.under(f"learning rate {rate:g}").of(*rules).with_seeds(seeds)
 
     @cached_property
     def chosen(self) -> dict[str, dict[int, float]]:
@@ -238,26 +216,28 @@ class ClippingArms(Experiment):
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
             return f"rules has no {' and no '.join(absent)}, which the claim is about"
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
-        by, runs = self.statistics.tuning or self.params.seeds, self.rate_results.runs
-        mine = [cell for cell in self.grid if cell[0] in waiting and cell[2] in by]
-        done = sum((at_rate(rate, rule), seed) in runs for rule, rate, seed in mine)
+        if not waiting:
+            return ""
+        by = self.statistics.tuning or self.params.seeds
+        cells = (cell for cell in self.grid if cell[0] in waiting and cell[2] in by)
+        asked = {(at_rate(rate, rule), seed) for rule, rate, seed in cells}
+        done = len(asked & self.rate_results.runs.keys())
         names = " and ".join(map(TITLES.get, waiting))
-        text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
-        return text if waiting else ""
+        return f"no learning rate is chosen for {names}: {done} of {len(asked)} runs are done"
 
     @property
     def words_on_rates(self) -> str:
         """Empty where there is one learning rate for all."""
         if len(self.params.learning_rates) == 1:
             return ""
-        tuning, words = self.statistics.tuning, []
-        for rule, by_seed in self.chosen.items():
-            counts = sorted(Counter(by_seed.values()).items())
-            each = " or ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
-            words.append(f"{self.rules[rule].title} {each}")
+        chosen = self.chosen.items()
+        texts = [
+            f"{self.rules[rule].title} {' or '.join(counted(c.values()))}" for rule, c in chosen
+        ]
+        tuning = self.statistics.tuning
         chose = f"{len(tuning)} tuning replicates" if tuning else "the other replicates"
         return (
-            f"Each rule at the learning rate that {chose} chose: {', '.join(words) or 'none yet'}"
+            f"Each rule at the learning rate that {chose} chose: {', '.join(texts) or 'none yet'}"
         )
 
     @property

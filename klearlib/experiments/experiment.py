@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
+from klearlib.curation.pass_rates import RATES, read_pass_rates
 from klearlib.errors import Interrupted, KlearError
 from klearlib.evaluate.counts import LOOKS
 from klearlib.experiments import catalogue, registered
@@ -34,26 +34,19 @@ from klearlib.experiments.tidy import (
     unlike,
     write_tables,
 )
-from klearlib.notebook import setup, show_resolved, whereabouts
+from klearlib.notebook import setup, show_frames, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import replicates_asked
-from klearlib.report.frames import show_frames
-from klearlib.report.section import (
-    Counterpart,
-    SampleItem,
-    Verdict,
-    is_paper_scale,
-    write_section,
-)
+from klearlib.report.section import Counterpart, SampleItem, Verdict, is_paper_scale, write_section
 from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.files import write_text
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
-from klearlib.run.stage import Stage, code_read_once, is_done, state, wanted, with_inputs
+from klearlib.run.stage import Stage, folder_state, is_done, wanted, with_inputs
 
 if TYPE_CHECKING:
     from IPython.display import HTML, Markdown
@@ -77,7 +70,7 @@ class Experiment(Showing, Judged, Exploring):
     section: ClassVar[str]
     question: ClassVar[str]
     phase: ClassVar[str] = ""
-    replicated: ClassVar[str] = registered.MATHS_RL
+    replicated: ClassVar[str] = "maths_rl"
     counterparts: ClassVar[tuple[Counterpart, ...]] = ()
     Params: ClassVar[type]
     digits: ClassVar[int] = 3
@@ -92,7 +85,7 @@ class Experiment(Showing, Judged, Exploring):
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
-        """The experiment with a notebook's parameters, which shows tables as the report does."""
+        """The experiment with a notebook's parameters."""
         show_frames(digits=cls.digits)
         experiment = cls(setup(cls.name, cls.Params, namespace))
         experiment.place  # noqa: B018 - refused before anything is computed
@@ -211,12 +204,8 @@ class Experiment(Showing, Judged, Exploring):
 
     def done(self, name: str) -> Results:
         """The runs of a set that are done."""
-        if ("done", name) not in self._kept:
-            arms = self.run_sets()[name]
-            self._kept["done", name] = Results(
-                {arm: run for arm, stage in arms.items() if (run := self._run(name, arm, stage))}
-            )
-        return self._kept["done", name]
+        found = {arm: self._run(name, arm, stage) for arm, stage in self.run_sets()[name].items()}
+        return Results({arm: run for arm, run in found.items() if run})
 
     def _run(self, name: str, arm: Arm, stage: Stage) -> Run | None:
         if self.published is not None:
@@ -238,9 +227,11 @@ class Experiment(Showing, Judged, Exploring):
         """card.json of a stage, None where it is not done yet."""
         return read_own_json(self.folder(stage) / "card.json") if self.is_done(stage) else None
 
-    def rates(self, stage: Stage) -> dict[str, PassRate]:
-        """The pass rates that a stage of responses has found; none before it is done."""
-        return read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
+    def rates(self, stage: Stage) -> list[dict]:
+        """The pass rates that a stage of responses has found, as fields of `PassRate`; none before
+        it is done."""
+        found = read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
+        return [*map(asdict, found.values())]
 
     def refresh(self) -> None:
         """Forget what was read and worked out: stages may have finished since."""
@@ -251,8 +242,8 @@ class Experiment(Showing, Judged, Exploring):
     def known_rules(self) -> dict[str, str]:
         """Since when each rule is written down, see `registered`."""
         if self.published is not None:
-            return registered.published(self.place.folder)
-        return registered.noted(runs_dir())
+            return registered.read(self.place.folder / registered.REGISTERED)
+        return registered.read(runs_dir() / registered.RULES)
 
     @property
     def paper_scale(self) -> bool:
@@ -265,7 +256,6 @@ class Experiment(Showing, Judged, Exploring):
         """Every parameter beside the paper's value."""
         return show_resolved(self.name, self.params)
 
-    @code_read_once()
     def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
         cached, an estimate in seconds, its folder."""
@@ -276,7 +266,7 @@ class Experiment(Showing, Judged, Exploring):
         rows = [
             {
                 "stage": stage.title,
-                "state": state(stage, runs_dir()),
+                "state": folder_state(stage.folder(runs_dir())),
                 "estimate_s": round(stage.estimate_s),
                 "folder": f"results/runs/{stage.name}/{stage.key}",
             }
@@ -286,7 +276,6 @@ class Experiment(Showing, Judged, Exploring):
             preload.preload()  # the next cells take about as long as the imports that `run` needs
         return pd.DataFrame(rows)
 
-    @code_read_once()
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
 
@@ -318,7 +307,6 @@ class Experiment(Showing, Judged, Exploring):
         finally:
             self.refresh()
 
-    @code_read_once()
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return verdicts(self._evidence, self.judging)
@@ -343,7 +331,6 @@ class Experiment(Showing, Judged, Exploring):
             return list(self.published.section.samples)
         return self.runs.drawn_samples()
 
-    @code_read_once()
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
 
@@ -351,30 +338,25 @@ class Experiment(Showing, Judged, Exploring):
         another time or commit, changes nothing.
         """
         self.place.claim()
-        folder = self.place.folder / self.name
-        if not self.gathers:
-            self._publish_data(folder)
-        return write_section(folder, **self._section())
-
-    def _places(self) -> dict[tuple[str, str, int], Run]:
-        """(set, series, seed) -> its run, of all that are done."""
-        sets = {name: self.done(name).runs for name in self.run_sets()}
-        return {(name, *arm): run for name, runs in sets.items() for arm, run in runs.items()}
-
-    def _publish_data(self, folder: Path) -> None:
-        """What tables, figures and verdicts are made of."""
-        runs = self._places()
+        folder, runs = self.place.folder / self.name, self._places()
         if self.published is not None and (lost := self.published.arms.keys() - runs.keys()):
             _, series, seed = min(lost)
             raise KlearError(
                 f"{folder / RUNS} has {len(lost)} runs that neither parameters nor statistics.yaml "
                 f"name, as {series!r}, seed {seed}: put back what named them, or run it anew"
             )
-        write_tables(folder, runs)
-        facts = {name: getattr(self, name) for name in self._facts()}
-        write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
-        if self.published is None:
-            registered.publish(self.place.folder, self.params.profile, self.known_rules)
+        if not self.gathers:  # what tables, figures and verdicts are made of
+            write_tables(folder, runs)
+            facts = {name: getattr(self, name) for name in self._facts()}
+            write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
+            if self.published is None:
+                registered.publish(self.place.folder, self.params.profile, self.known_rules)
+        return write_section(folder, **self._section())
+
+    def _places(self) -> dict[tuple[str, str, int], Run]:
+        """(set, series, seed) -> its run, of all that are done."""
+        sets = {name: self.done(name).runs for name in self.run_sets()}
+        return {(name, *arm): run for name, runs in sets.items() for arm, run in runs.items()}
 
     def _section(self) -> dict:
         other = ", ".join(unlike(self._places(), "made_by"))
@@ -405,8 +387,8 @@ class Experiment(Showing, Judged, Exploring):
     def _progress(self) -> dict:
         """Of its section: the stages that are missing, what made the last one, and how long all
         took together."""
-        names = ("missing", "provenance", "seconds")
         if self.published is not None:
+            names = ("missing", "provenance", "seconds")
             return {name: getattr(self.published.section, name) for name in names}
         stages = self.stages()
         entries = [
@@ -414,10 +396,12 @@ class Experiment(Showing, Judged, Exploring):
             for stage in with_inputs(stages).values()
             if self.is_done(stage)
         ]
-        made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
-        missing = [stage.title for stage in stages if not self.is_done(stage)]
-        seconds = sum(entry["seconds"] for entry in entries)
-        return dict(zip(names, (missing, made[-1] if made else provenance(), seconds), strict=True))
+        made = [entry["provenance"] for entry in entries]
+        return dict(
+            missing=[stage.title for stage in stages if not self.is_done(stage)],
+            provenance=sorted(made, key=lambda each: each["utc"])[-1] if made else provenance(),
+            seconds=sum(entry["seconds"] for entry in entries),
+        )
 
     def publish_and_report(self) -> Path:
         """Publish and build the report, which `klear run` does by itself; the folder published."""

@@ -9,7 +9,7 @@ import html
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from IPython.display import HTML
 
-    from klearlib.experiments.tidy import Arm
     from klearlib.rl.coefficients import Rule
     from klearlib.run.stage import Stage
 
@@ -33,8 +32,7 @@ class Exploring:
 
         Raises ParameterError as in a parameters cell.
         """
-        fields = dataclasses.fields(self.params)
-        known = {field.name: getattr(self.params, field.name) for field in fields}
+        known = {f.name: getattr(self.params, f.name) for f in dataclasses.fields(self.params)}
         return type(self)(catalogue.check(self.name, known | values))
 
     def model(self, series: str, seed: int):
@@ -49,8 +47,7 @@ class Exploring:
 
     def _trained(self, series: str, seed: int) -> tuple[Path, Stage]:
         """The folder of the training of an arm that is done, and its stage."""
-        arms: Mapping[Arm, Stage] = self.arms
-        if (stage := arms.get((series, seed))) is None or not self.is_done(stage):
+        if (stage := self.arms.get((series, seed))) is None or not self.is_done(stage):
             done = ", ".join(f"{name}, {number}" for name, number in self.runs.runs) or "none yet"
             raise ParameterError(f"no run {series!r}, {seed} is done; there are: {done}")
         stage = stage.inputs["model"] if stage.name == "evaluate" else stage

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
 
 from klearlib.data.benchmarks import SIZES
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import REAL, WINDOW_SIZE, Named, named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origins
-from klearlib.experiments.registered import HEADLINE, statistics_of
-from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import SMOKE, DataOptions, require_profile
 from klearlib.params.data import SFTPhase
@@ -90,23 +88,6 @@ def _phase(name: str, place: str) -> dict:
     return parameter({}, record=record, help=words, place=place)
 
 
-def every_value(record: type, values: dict, name: str, profile: str) -> dict:
-    """All values of a `record` that is the parameter `name`; {} means smoke's values.
-
-    Raises:
-        ParameterError: some are missing, or all in another profile.
-    """
-    missing = [each.name for each in fields(record) if each.name not in values]
-    if not values and require_profile(profile) != SMOKE:
-        raise ParameterError(
-            f"{name} is {{}}, which means smoke's values: give all values of "
-            f"{record.__name__} for profile {profile!r}"
-        )
-    if values and missing:
-        raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
-    return asdict(record(**values))
-
-
 @dataclass(frozen=True)
 class ReleasedParams:
     """The published responses to one benchmark of Table 1."""
@@ -149,9 +130,17 @@ class HeadlineParams(FilteredParams):
 
     def __post_init__(self) -> None:
         for name, record in _PHASES.items():
+            values = getattr(self, name)
+            missing = [each.name for each in fields(record) if each.name not in values]
+            if not values and require_profile(self.profile) != SMOKE:
+                raise ParameterError(
+                    f"{name} is {{}}, which means smoke's values: give all values of "
+                    f"{record.__name__} for profile {self.profile!r}"
+                )
+            if values and missing:
+                raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.
-            values = every_value(record, getattr(self, name), name, self.profile)
-            object.__setattr__(self, name, values)
+            object.__setattr__(self, name, asdict(record(**values)))
         for phase in map(self.phase, _TRAINED):
             check_schedule(
                 num_problems=phase.num_problems,
@@ -163,20 +152,17 @@ class HeadlineParams(FilteredParams):
     def phase(self, name: str):
         return _PHASES[name](**getattr(self, name))
 
-    @property
-    def curation(self) -> DataOptions:
-        """`data_options` completed with the paper's way for all that is not named."""
-        return DataOptions(**self.data_options)
 
-
+@dataclass(frozen=True)
 class Groundwork:
     """What one world has before RL: its data, its model of both domains, and what RL draws from.
 
     seed: of the SFT.
     """
 
-    def __init__(self, params: HeadlineParams, data: Origin, *, seed: int):
-        self.params, self.data, self._seed = params, data, seed
+    params: HeadlineParams
+    data: Origin
+    seed: int
 
     @cached_property
     def joint(self) -> Joint:
@@ -208,14 +194,14 @@ class Groundwork:
         """The stages ``world``, ``base``, ``examples`` and ``sft``."""
         p, chosen = self.params, list(self.selections.values())
         how = {"sft": p.phase("sft"), "yarn_factor": p.yarn_factor}
-        return self.data.joint_stages(chosen, seed=self._seed, **how)
+        return self.data.joint_stages(chosen, seed=self.seed, **how)
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
         """Domain -> the problems that RL draws from: those whose answer most of a teacher's
         responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
         p, phase, data = self.params, self.params.phase("maths_rl"), self.data
-        trusted = filtered_code_start(data, options=p.filter_options, limits=p.rl_options)
+        trusted = filtered_code_start(data, p)
         teacher, (pool, file) = data.majority_teacher(), data.pool()
         if teacher is not None:
             answers = data.responses(teacher, num_responses=phase.teacher_responses)
@@ -246,27 +232,23 @@ class Groundwork:
         )
 
 
-def groundworks(params: HeadlineParams, seeds: Sequence[int]) -> dict[int, Groundwork]:
-    """Seed -> what it starts from: one for all, whose SFT has the first seed of notebook 10, or
-    that of its own world."""
-    found = origins(params.profile, seeds, params.curation)
-    if statistics_of(params.profile).design == WORLDS:
-        return {seed: Groundwork(params, data, seed=seed) for seed, data in found.items()}
-    return dict.fromkeys(seeds, Groundwork(params, found[seeds[0]], seed=params.seeds[0]))
-
-
 class Pipeline(Experiment):
     """A profile's pipelines: base model and SFT checkpoint, one of each world, then RL on
     mathematics and on code for each seed, by GPPO."""
 
     name = "10_headline"
-    replicated = HEADLINE
+    replicated = "headline"
     Params = HeadlineParams
 
     @cached_property
     def groundworks(self) -> dict[int, Groundwork]:
-        """Seed -> what its RL starts from."""
-        return groundworks(self.params, self.params.seeds)
+        """Seed -> what its RL starts from: one for all, whose SFT has the first seed, or that of
+        its own world."""
+        p = self.params
+        found = origins(p.profile, p.seeds, DataOptions(**p.data_options))
+        if self.statistics.design == WORLDS:
+            return {seed: Groundwork(p, data, seed=seed) for seed, data in found.items()}
+        return dict.fromkeys(p.seeds, Groundwork(p, found[p.seeds[0]], seed=p.seeds[0]))
 
     @property
     def first(self) -> Groundwork:
@@ -348,21 +330,16 @@ class Pipeline(Experiment):
         for name, where in self.params.released_responses.items():
             if name not in known:
                 raise ParameterError(f"released_responses: {name}: one of {', '.join(known)}")
-            places = {key: place and located(place) for key, place in where.items()}
-            for place in filter(None, places.values()):
-                if not place.exists():
-                    raise ParameterError(
-                        f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or "
-                        "correct the path"
-                    )
+            places = {key: place and str(located(place)) for key, place in where.items()}
+            if absent := [each for each in places.values() if each and not Path(each).exists()]:
+                raise ParameterError(
+                    f"released_responses: {name}: no file at {absent[0]}: fetch {PUBLISHED}, or "
+                    "correct the path"
+                )
             found[name, 0] = Stage(
                 "released",
                 "klearlib.evaluate.judging:judge_released",
-                {
-                    "benchmark": name,
-                    **{key: place and str(place) for key, place in places.items()},
-                    "num_responses": _NUM_RESPONSES,
-                },
+                {"benchmark": name, **places, "num_responses": _NUM_RESPONSES},
                 label=f"released responses to {REAL[name].title}",
                 estimate_s=SIZES[name] * _NUM_RESPONSES / 40,
             )
@@ -374,16 +351,8 @@ class Pipeline(Experiment):
     # what is measured so far
 
     @cached_property
-    def scores_of(self) -> dict[str, Results]:
-        """Domain -> the evaluations of `measured` that are done."""
-        return {domain: self.done(domain) for domain in DOMAINS}
-
-    @cached_property
     def named(self) -> dict[str, Named]:
         return named(self.params.profile)
-
-    def benchmarks(self, domain: str) -> list[str]:
-        return [name for name, about in self.named.items() if about.domain == domain]
 
     @cached_property
     def released_records(self) -> dict[str, Evaluation]:
@@ -392,22 +361,5 @@ class Pipeline(Experiment):
         return {REAL[name].paper: runs.end((name, 0), name) for name, _ in runs.runs}
 
     def records(self, series: str, benchmark: str) -> dict[int, Evaluation]:
-        return self.scores_of[self.named[benchmark].domain].ends(series, benchmark)
-
-    def problem_pairs(
-        self, domain: str, after: str, before: str
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Two series, each float [seeds, problems of all benchmarks of a domain]: the share of each
-        problem's responses that is right; None where either has no seed yet.
-
-        In one world there is one base model and one SFT checkpoint, so a difference from them sets
-        every seed against the same scores.
-        """
-        a, b = (self.scores_of[domain].of(series) for series in (after, before))
-        shared = before in tuple(MODELS)[:2] and self.statistics.design != WORLDS
-        seeds = [seed for _, seed in a.runs if shared or (before, seed) in b.runs]
-        if not seeds or not b:
-            return None
-        theirs = [next(iter(b.runs))[1]] * len(seeds) if shared else seeds
-        names = self.benchmarks(domain)
-        return a.problem_scores(after, seeds, names), b.problem_scores(before, theirs, names)
+        """Seed -> what was measured of a model on a benchmark, where it is done."""
+        return self.done(self.named[benchmark].domain).ends(series, benchmark)

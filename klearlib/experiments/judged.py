@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from klearlib.experiments import registered
-from klearlib.experiments.benchmarks import curved, deciding
+from klearlib.experiments.benchmarks import curved, decided_on, deciding
 from klearlib.experiments.results import Results, not_judged_text
 from klearlib.experiments.rules import RULE_OPTIONS
 from klearlib.experiments.shown import changed_options
 from klearlib.paper import Claim, claim
-from klearlib.params import RLOptions
+from klearlib.params import STATISTICS, RLOptions, load
 from klearlib.params.statistics import WORLDS
 from klearlib.report.decide import is_stable
 from klearlib.report.verdicts import Evidence, Judging
@@ -29,23 +30,25 @@ class Judged:
     """What every experiment has of it; it has `params`, `runs`, `judged_on` and `known_rules`."""
 
     def compared(
-        self, claim_id: str, runs: Results, domain: str, *, words: Sequence[str] = (), **how
+        self, claim_id: str, runs: Results, domain: str, *, where: str = "", **how
     ) -> Evidence | str:
-        """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
-        one side together are averaged."""
-        benchmarks, about = deciding(claim_id, self.params.profile, domain), claim(claim_id)
+        """`paired` scores on what decides a domain, by the claim's statistic, which may be the
+        distance of their curve from a straight line. Arms that stand on one side together are
+        averaged. where: ends the sentence on what decides."""
+        profile, about = self.params.profile, claim(claim_id)
+        if about.statistic == "curve":
+            distances = partial(runs.curve_distances, benchmarks=curved(claim_id, profile, domain))
+            return self.paired(claim_id, runs, distances, **how)
+        benchmarks = deciding(claim_id, profile, domain)
         if not benchmarks:
             return "none of the claim's benchmarks is measured here"
-
-        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.replicate_scores(arm, seeds, benchmarks, statistic=about.statistic)
-
-        found = self.paired(claim_id, runs, scores, **how)
+        asked = {"benchmarks": benchmarks, "statistic": about.statistic}
+        found = self.paired(claim_id, runs, partial(runs.replicate_scores, **asked), **how)
         if isinstance(found, str):
             return found
-        used = runs.of(*about.arms).with_seeds(found.replicates)
-        lost = used.not_judged(benchmarks, statistic=about.statistic)
-        return replace(found, words=[*words, not_judged_text(lost)])
+        lost = runs.of(*about.arms).with_seeds(found.replicates).not_judged(**asked)
+        decided = f"{decided_on(claim_id, profile, domain)}{where}"
+        return replace(found, words=[decided, *found.words, not_judged_text(lost)])
 
     def paired(
         self,
@@ -73,18 +76,9 @@ class Judged:
         values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
         return Evidence(values, seeds, words, checked or {})
 
-    def steadiness(self, claim_id: str, runs: Results, domain: str, **how) -> Evidence | str:
-        """`paired` distances of the curve of a domain's scores from a straight line."""
-        on = curved(claim_id, self.params.profile, domain)
-
-        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.curve_distances(arm, seeds, on)
-
-        return self.paired(claim_id, runs, distances, **how)
-
     @property
     def statistics(self) -> StatisticsParams:
-        return registered.statistics_of(self.params.profile)
+        return load(self.params.profile, STATISTICS)
 
     @property
     def deciding_seeds(self) -> list[int]:
@@ -128,7 +122,8 @@ class Judged:
         rule, sets = registered.digest(about, self.params.profile), self.judged_on()
         runs = sets.get(about.id, sets[""])
         times = (run.about["provenance"]["utc"] for run in runs.runs.values())
-        return rule, registered.is_exploratory(rule, min(times, default=""), self.known_rules)
+        since = self.known_rules.get(rule)
+        return rule, since is None or since > min(times, default="")  # or never written down
 
     def _idle(self, about: Claim) -> list[str]:
         # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.

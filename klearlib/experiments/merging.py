@@ -15,14 +15,13 @@ from klearlib.params.place import place_of, read_place
 from klearlib.report.page import build_report
 from klearlib.report.section import SampleItem, Section
 
-_NOT_KEYED = ("workers",)  # of the parameters, which change no result
-
 
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
     """Join published results folders into `out`, and decide all claims anew; the report.
 
-    Every arm of a replicate comes from one of them. other_versions: also where stages, or what they
-    are made from, have other code or libraries; the notes of the report say so.
+    Every arm of a replicate comes from one of them, its variants may come from another.
+    other_versions: also where stages, or what they are made from, have other code or libraries; the
+    notes of the report say so.
 
     Raises:
         ParameterError: a folder is not a results folder of this version or is named twice, `out`
@@ -56,7 +55,10 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
         wholes[name] = joined(name, parts, other_versions=other_versions)
     place.folder.mkdir(parents=True, exist_ok=True)
     place.claim()
-    known = registered.earliest(map(registered.published, paths.values()))
+    known: dict[str, str] = {}
+    for path in paths.values():
+        for rule, since in registered.read(path / registered.REGISTERED).items():
+            known[rule] = min(since, known.get(rule, since))  # its digest is the rule
     registered.publish(place.folder, first.profile, known)
     for name, whole in wholes.items():
         params = catalogue.check(name, whole.section.parameters)
@@ -71,17 +73,30 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
     """The parts of one notebook, by the names of their folders, as one; errors as `merge`."""
     (one, first), *others = parts.items()
     for folder, part in others:
-        _require_alike(name, one, first, folder, part)
-    arms: dict[Place, Run] = {}
-    owner: dict[int, str] = {}
-    for folder, part in parts.items():
-        seeds = {seed for _, _, seed in part.arms}
-        if twice := sorted(seeds & owner.keys()):
-            raise KlearError(
-                f"{name}: runs of {', '.join(map(str, twice))} are in {owner[twice[0]]} and in "
-                f"{folder}: all arms of a replicate must come from one folder; leave one out"
+        a, b = first.section.parameters, part.section.parameters
+        differ = (key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key))
+        if keyed := ", ".join(key for key in differ if key != "workers"):  # changes no result
+            raise ParameterError(
+                f"{name}: {one} and {folder} differ in {keyed}: only equal parameters can be joined"
             )
-        owner |= dict.fromkeys(seeds, folder)
+        rules, theirs = ({v.claim: v.rule for v in p.section.verdicts} for p in (first, part))
+        both = (claim for claim in rules if rules[claim] and theirs.get(claim))
+        if unequal := ", ".join(claim for claim in both if rules[claim] != theirs[claim]):
+            raise ParameterError(
+                f"{name}: {one} and {folder} decide {unequal} by other rules: publish both by one "
+                "version (klear report)"
+            )
+    arms: dict[Place, Run] = {}
+    owner: dict[tuple[str, int], str] = {}  # set of runs and replicate -> folder
+    for folder, part in parts.items():
+        cells = {(kind, seed) for kind, _, seed in part.arms}
+        if twice := sorted(cells & owner.keys()):
+            seeds = ", ".join(map(str, sorted({seed for _, seed in twice})))
+            raise KlearError(
+                f"{name}: runs of {seeds} are in {owner[twice[0]]} and in {folder}: all arms of a "
+                "replicate must come from one folder; leave one out"
+            )
+        owner |= dict.fromkeys(cells, folder)
         arms |= part.arms
     if kinds := unlike(arms, "made_of"):
         raise ParameterError(
@@ -124,36 +139,16 @@ def _joined_fact(name: str, fact: str, one: Any, other: Any) -> Any:
     )
 
 
-def _require_alike(name: str, one: str, first: Published, folder: str, part: Published) -> None:
-    a, b = first.section.parameters, part.section.parameters
-    differ = [
-        k for k in sorted(a.keys() | b.keys()) if k not in _NOT_KEYED and a.get(k) != b.get(k)
-    ]
-    if differ:
-        raise ParameterError(
-            f"{name}: {one} and {folder} differ in {', '.join(differ)}: only equal parameters can "
-            "be joined"
-        )
-    rules = [{v.claim: v.rule for v in each.section.verdicts} for each in (first, part)]
-    both = [name for name in rules[0] if rules[0][name] and rules[1].get(name)]
-    if other := [name for name in both if rules[0][name] != rules[1][name]]:
-        raise ParameterError(
-            f"{name}: {one} and {folder} decide {', '.join(other)} by other rules: publish both by "
-            "one version (klear report)"
-        )
-
-
 def _samples(sections: Sequence[Section]) -> list[SampleItem]:
     """Of each series those of the first replicate that has it."""
     seeds = [str(seed) for seed in sections[0].parameters.get("seeds", ())]
     items = [item for section in sections for item in section.samples]
 
-    def place(arm: str) -> int:
-        seed = arm.rpartition(", seed ")[2]
+    def place(item: SampleItem) -> int:
+        seed = item.arm.rpartition(", seed ")[2]
         return seeds.index(seed) if seed in seeds else len(seeds)
 
     first: dict[str, str] = {}  # series -> its arm of the first replicate
-    for item in items:
-        series = item.arm.rpartition(", seed ")[0]
-        first[series] = min(first.get(series, item.arm), item.arm, key=place)
-    return [item for arm in first.values() for item in items if item.arm == arm]
+    for item in sorted(items, key=place):
+        first.setdefault(item.arm.rpartition(", seed ")[0], item.arm)
+    return [item for item in items if item.arm in first.values()]

@@ -54,8 +54,7 @@ class Overview(Experiment):
         published, shown = {each.notebook: each for each in self.sections}, self.table("pipeline")
         found = [published.get(notebook) for notebook in shown["notebook"]]
         minutes = [round(each.seconds / 60, 1) if each else float("nan") for each in found]
-        words = {"complete": "complete", "partial": "interim"}
-        states = [words[each.status] if each else NOT_RUN for each in found]
+        states = [each.status.replace("partial", "interim") if each else NOT_RUN for each in found]
         return shown.assign(state=states, minutes=minutes)
 
     def beside_the_paper(self) -> Frame:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import itertools
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from klearlib.curation.pass_rates import PassRate, difficulties, kept_by_majority
-from klearlib.experiments.demos import planted
+from klearlib.data.lines import read_lines
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.shown import Rows, fact, table
 from klearlib.experiments.students import DataExperiment
+from klearlib.miniature.source_plan import curate_sources
+from klearlib.miniature.sources import TRUTH
 from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.run.stage import Stage
 
-RULES = ("used", "strict", "stop list")
-"""Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
-is cut out; nothing is cut out, and what several items hold removes nothing."""
-_STAGE_WORDS = {
-    "adapter": "unusable",
-    "duplicates": "duplicate",
-    "overlap": "overlap with a benchmark",
-    "gold": "no answer or tests",
-    "tests": "too few tests",
-}  # `klearlib.curation.curate.STAGES`
+# Planted kind -> what the rejects may say about it; None: anything.
+_FINDS = {
+    "duplicate": ("duplicate", "overlap"),
+    "contamination": ("overlap",),
+    "broken": None,
+    "few_tests": ("few_tests", "overlap"),
+}
 _FAMILIES = (
     "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
     "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
@@ -58,18 +58,17 @@ class DataCuration(DataExperiment):
 
     @cached_property
     def curated(self) -> dict[tuple[str, str], Stage]:
-        """(domain, rule of overlap) -> the sources after that rule."""
+        """(domain, rule of overlap) -> the sources after that rule: phrases that all items of a
+        family hold are cut out; nothing is cut out; nothing is cut out, and what several items hold
+        removes nothing."""
         stopped = {"stop_more_than": self.params.stop_list, "words": "overlap with a stop list"}
-        how: dict[str, dict] = {
+        rules: dict[str, dict] = {
             "used": {},
             "strict": {"templates": (), "words": "strict overlap"},
             "stop list": {"templates": (), **stopped},
         }
-        return {
-            (domain, rule): self.data.curated(domain, **how[rule])
-            for rule in RULES
-            for domain in DOMAIN_WORDS
-        }
+        every = itertools.product(rules, DOMAIN_WORDS)
+        return {(domain, rule): self.data.curated(domain, **rules[rule]) for rule, domain in every}
 
     @cached_property
     def responses(self) -> dict[str, Stage]:
@@ -93,8 +92,7 @@ class DataCuration(DataExperiment):
     @fact
     def answered(self) -> dict[str, list[dict]]:
         """``reference``, ``strong`` -> the pass rate of each problem, where they are known."""
-        found = {name: self.rates(stage) for name, stage in self.responses.items()}
-        return {name: [*map(asdict, rates.values())] for name, rates in found.items()}
+        return {name: self.rates(stage) for name, stage in self.responses.items()}
 
     @cached_property
     def pass_rates(self) -> dict[str, dict[str, PassRate]]:
@@ -103,28 +101,23 @@ class DataCuration(DataExperiment):
             for name, rows in self.answered.items()
         }
 
-    def _funnel(self, domain: str) -> Iterator[tuple[str, int, dict[str, int], int]]:
-        """(source, rows read, rows that each stage removed, problems kept), best first, the pool
-        last."""
-        card = self.cards[domain]
-        for name, counts in card["sources"].items():
-            if counts["num_read"]:
-                rows = [row for row in card["funnel"] if row["source"] == name]
-                removed = {row["stage"]: row["num_removed"] for row in rows}
-                assert list(removed) == list(_STAGE_WORDS)
-                yield name, counts["num_read"], removed, counts["num_kept"]
-
     @table(
         "Rows of each source, stage by stage.",
-        columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
+        # Between rows and problems `klearlib.curation.curate.STAGES`: what each removed.
+        columns="source, rows, adapter, duplicates, overlap, gold, tests, problems, share_kept, "
+        "responses",
     )
     def funnel(self) -> Rows:
         for domain, card in self.cards.items():
             mine = []
-            for name, read, removed, kept in self._funnel(domain):
-                given = card["responses"][name]
-                responses = given["num_kept"] + given["num_merged"]
-                mine.append([name, read, *removed.values(), kept, kept / read, responses])
+            for name, counts in card["sources"].items():
+                read, kept, given = counts["num_read"], counts["num_kept"], card["responses"][name]
+                if read:
+                    removed = [
+                        row["num_removed"] for row in card["funnel"] if row["source"] == name
+                    ]
+                    responses = given["num_kept"] + given["num_merged"]
+                    mine.append([name, read, *removed, kept, kept / read, responses])
             sums = [sum(column) for column in zip(*(row[1:] for row in mine), strict=True)]
             sums[-2] = sums[-3] / sums[0]
             yield from [*mine, [f"all of {domain}", *sums]]
@@ -136,7 +129,7 @@ class DataCuration(DataExperiment):
         for domain in self.cards if uses_miniature(self.params) else ():
             stage = self.curated[domain, "used"]
             sources = self.folder(stage.inputs["sources"])
-            for (kind, how), hits in planted.found(self.folder(stage), sources, domain).items():
+            for (kind, how), hits in planted_rows(self.folder(stage), sources, domain).items():
                 rows.append([domain, kind.replace("_", " "), how, len(hits), sum(hits)])
         return rows
 
@@ -151,32 +144,29 @@ class DataCuration(DataExperiment):
     @fact
     def removed(self) -> list[dict]:
         """Of each rule of overlap and domain: how many rows it removed, how many of those that were
-        planted, and how many others do share an n-gram."""
+        planted."""
         rows = []
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
                 continue
-            removals = planted.by_place(self.folder(stage) / "removals.jsonl")
-            leaks, shared = set(), None
+            removals, leaks = {*_by_place(self.folder(stage) / "removals.jsonl")}, set()
             if uses_miniature(self.params):
-                truth = planted.truth(self.folder(stage.inputs["sources"]), domain)
+                truth = _truth(self.folder(stage.inputs["sources"]), domain)
                 leaks = {p for p, row in truth.items() if row["kind"] == "contamination"}
-                shared = self._others_that_share(stage, domain, removals, leaks)
-            counts = {"planted": len(leaks), "hits": len(leaks & set(removals)), "shared": shared}
-            counts |= {"rows": len(removals), "boilerplate": card["overlap"]["num_boilerplate"]}
+            counts = {"planted": len(leaks), "hits": len(leaks & removals), "rows": len(removals)}
+            counts |= {"boilerplate": card["overlap"]["num_boilerplate"]}
             rows.append({"domain": domain, "rule": rule, "left": card["num_kept"], **counts})
         return rows
 
     @table(
         "Rules of overlap against the planted truth; 95 % Wilson intervals.",
         columns="rule, domain, planted, removed, recall, low, high, "
-        "others_removed, others_share_ngram, boilerplate, problems_left",
+        "others_removed, boilerplate, problems_left",
     )
     def overlap(self) -> Rows:
         """Recall is the share of planted prompts of benchmarks that are removed (NaN on real data);
-        `others_removed` are prompts that nobody planted, `others_share_ngram` those of them for
-        which another count of words finds the named n-gram in prompt and item: all, or the search
-        is wrong. `boilerplate`: share of removals whose n-grams are all held by several items."""
+        `others_removed` are prompts that nobody planted. `boilerplate`: share of removals whose
+        n-grams are all held by several items."""
         words = {
             "used": "phrases of families cut out (used)",
             "strict": "nothing cut out",
@@ -184,21 +174,8 @@ class DataCuration(DataExperiment):
         }
         for each in self.removed:
             planted, hits, rows = each["planted"], each["hits"], each["rows"]
-            shared = float("nan") if each["shared"] is None else each["shared"]
             row = [words[each["rule"]], each["domain"], planted, hits, *wilson(hits, planted)]
-            yield [*row, rows - hits, shared, each["boilerplate"] / max(1, rows), each["left"]]
-
-    def _others_that_share(self, stage: Stage, domain: str, removals: dict, leaks: set) -> int:
-        names = [benchmark["name"] for benchmark in stage.params["benchmarks"]]
-        items = planted.items(self.folder(stage.inputs["world"]), names)
-        prompts = planted.prompts(self.folder(stage.inputs["sources"]), domain)
-        others = {place: row for place, row in removals.items() if place not in leaks}
-        texts = (
-            (row["ngram"], prompts[place], items[row["benchmark"], row["item"]])
-            for place, row in others.items()
-        )
-        num_words = self.params.data_options.ngram_words
-        return sum(planted.truly_shared(*each, num_words=num_words) for each in texts)
+            yield [*row, rows - hits, each["boilerplate"] / max(1, rows), each["left"]]
 
     @table("The share of hard problems by the reference's pass rate, beside the paper's.")
     def difficulty(self) -> Rows:
@@ -242,3 +219,30 @@ class DataCuration(DataExperiment):
             "model's annotation.",
             *self.departures("options"),
         ]
+
+
+def planted_rows(curated: Path, sources: Path, domain: str) -> dict[tuple[str, str], list[bool]]:
+    """Kind and way of what was planted in a domain -> for each row whether curation found it.
+
+    A repeated prompt, or a problem with few tests, that shares something with a benchmark counts as
+    found where it is removed for that: the search for overlap comes first.
+    """
+    rejects, groups = _by_place(curated / "rejects.jsonl"), {}
+    for place, row in _truth(sources, domain).items():
+        how = "1 to 15 tests" if row["kind"] == "few_tests" else row["how"]
+        reasons = _FINDS[row["kind"]]
+        hit = place in rejects and (reasons is None or rejects[place]["reason"] in reasons)
+        groups.setdefault((row["kind"], how), []).append(hit)
+    return dict(sorted(groups.items()))
+
+
+def _truth(sources: Path, domain: str) -> dict[tuple[str, int], dict]:
+    """The planted rows of a domain, by their place: kind, how, of."""
+    names = {source["alias"] for source in curate_sources(domain, with_pool=True)}
+    return {at: row for at, row in _by_place(sources / TRUTH).items() if at[0] in names}
+
+
+def _by_place(file: Path) -> dict[tuple[str, int], dict]:
+    """Name of a source and number of a row in its file -> what ``rejects.jsonl``,
+    ``removals.jsonl`` or the truth says of it."""
+    return {(row["source"], row["row"]): row for row in read_lines(file)}

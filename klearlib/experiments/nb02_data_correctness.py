@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import deciding
@@ -18,9 +21,6 @@ from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IN_TABLE_2 = {0.0: ("only_true", "Only True"), 0.3: ("mixed", "Mixed")}
 """Shares of wrong responses that stand beside the columns of Table 2 and decide C4 and C15, with
@@ -93,12 +93,9 @@ class DataCorrectness(StudentExperiment):
     @cached_property
     def doses(self) -> dict[str, tuple[str, float]]:
         """Series -> the difficulty of its problems and its share of wrong responses."""
-        shares = dict.fromkeys(DOSED, self.params.wrong_shares) | {"overall": list(IN_TABLE_2)}
-        return {
-            f"{difficulty}_wrong_{share:g}": (difficulty, share)
-            for difficulty, mine in shares.items()
-            for share in mine
-        }
+        doses = [*itertools.product(DOSED, self.params.wrong_shares)]
+        doses += itertools.product(["overall"], IN_TABLE_2)
+        return {f"{difficulty}_wrong_{share:g}": (difficulty, share) for difficulty, share in doses}
 
     @cached_property
     def students(self) -> tuple[Student, ...]:
@@ -110,9 +107,9 @@ class DataCorrectness(StudentExperiment):
             found.append(Student(series, label, column, group=difficulty, mark=mark))
         return tuple(found)
 
-    def choose(self, data: Origin) -> dict[str, Stage]:
+    def choose(self, data: Origin, student: Student) -> Stage:
         p = self.params
-        return {s: graded_responses(data, p.teacher, p, *dose) for s, dose in self.doses.items()}
+        return graded_responses(data, p.teacher, p, *self.doses[student.series])
 
     @figure(
         "The paper's Table 2 and ours.",
@@ -124,14 +121,10 @@ class DataCorrectness(StudentExperiment):
         groups = (*DOSED, "overall")
         return scores_beside_paper(self.panels(), groups=groups, series=marks, x_label="problems")
 
-    def decided(self, series: str) -> pd.Series:
-        """The score of each run of a series on what decides the claims, by seed."""
-        import pandas as pd
-
-        seeds = self.runs.common_seeds([series])
+    def decided(self, series: str, seeds: Sequence[int]) -> np.ndarray:
+        """float [seeds]: the score of each run of a series on what decides the claims."""
         benchmarks = deciding("C4", self.params.profile, "math")
-        scores = self.runs.replicate_scores(series, seeds, benchmarks, statistic="last")
-        return pd.Series(scores, pd.Index(seeds, name="seed"))
+        return self.runs.replicate_scores(series, seeds, benchmarks, statistic="last")
 
     @table(
         "The score against the share of wrong responses, on what decides the claims: mean over "
@@ -142,14 +135,13 @@ class DataCorrectness(StudentExperiment):
     )
     def dose_table(self) -> Rows:
         for series, (difficulty, share) in self.doses.items():
-            if not self.runs.of(series):
-                continue
-            mine, row = self.decided(series), [difficulty, share]
-            row += [len(mine), *seed_interval(mine)]
-            pure, against = f"{difficulty}_wrong_0", [float("nan")] * 3
-            if share and self.runs.common_seeds([series, pure]):
-                against = seed_interval((mine - self.decided(pure)).dropna(), lowest=-1.0)
-            yield [*row, *against]
+            if seeds := self.runs.common_seeds([series]):
+                row = [difficulty, share, len(seeds), *seed_interval(self.decided(series, seeds))]
+                pure, against = f"{difficulty}_wrong_0", [float("nan")] * 3
+                if share and (both := self.runs.common_seeds([series, pure])):
+                    minus = self.decided(series, both) - self.decided(pure, both)
+                    against = seed_interval(minus, lowest=-1.0)
+                yield [*row, *against]
 
     def notes(self) -> list[str]:
         p = self.params

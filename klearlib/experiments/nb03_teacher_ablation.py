@@ -42,12 +42,9 @@ class TeacherAblation(StudentExperiment):
     beside = (Beside("math", 3, ("C5",)),)
     printed = "Table 3"
 
-    def choose(self, data: Origin) -> dict[str, Stage]:
-        p = self.params
-        return {
-            name: data.chosen_responses(name, num_responses=p.num_responses, size=p.num_examples)
-            for name in _IN_TABLE_3
-        }
+    def choose(self, data: Origin, student: Student) -> Stage:
+        how = {"num_responses": self.params.num_responses, "size": self.params.num_examples}
+        return data.chosen_responses(student.series, **how)
 
     @cached_property
     def measured_teachers(self) -> dict[tuple[str, int], Stage]:
@@ -68,7 +65,7 @@ class TeacherAblation(StudentExperiment):
     )
     def table3(self) -> Figure:
         names, marks, themselves = tuple(_IN_TABLE_3), ("student", "teacher"), self.done("teachers")
-        teachers = [Row(name, themselves.of(name), None, name, "teacher") for name in names]
+        teachers = [Row(name, themselves.of(name), {}, name, "teacher") for name in names]
         panels = self.panels(teachers)
         return scores_beside_paper(panels, groups=names, series=marks, x_label="teacher")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,36 +85,31 @@ class TopKDiversity(StudentExperiment):
     @cached_property
     def students(self) -> tuple[Mixture, ...]:
         """The arms, those of Tables 4 and 5 first."""
-        p, found = self.params, []
+        found = []
 
         def add(domain: str, group: str, words: str, ranks: Sequence[int], column="", **how):
             name, label = f"{domain}_{group}", f"{DOMAIN_WORDS[domain]} {words}"
             found.append(Mixture(name, label, column, group, domain=domain, ranks=ranks, **how))
 
-        for domain, counts in NUM_SOURCES.items():
-            for most in counts:
-                add(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
-        for domain, counts in NUM_SOURCES.items():
-            for rank in p.single_sources:
-                if rank <= max(counts):
-                    add(domain, f"alone{rank}", f"source {rank} alone", [rank])
-        for most in p.equal_sources:
-            words, how = f"top {most}, {wrong_words(EQUAL_SHARE)}", {"wrong_share": EQUAL_SHARE}
-            add("math", f"equal{most}", words, range(1, most + 1), **how)
+        for domain, most in ((domain, n) for domain, counts in NUM_SOURCES.items() for n in counts):
+            add(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
+        for domain, rank in itertools.product(NUM_SOURCES, self.params.single_sources):
+            if rank <= max(NUM_SOURCES[domain]):
+                add(domain, f"alone{rank}", f"source {rank} alone", [rank])
+        for most in self.params.equal_sources:
+            words = f"top {most}, {wrong_words(EQUAL_SHARE)}"
+            add("math", f"equal{most}", words, range(1, most + 1), wrong_share=EQUAL_SHARE)
         return tuple(found)
 
-    def choose(self, data: Origin) -> dict[str, Stage]:
-        sizes = {"math": self.params.num_examples, "code": self.params.code_examples}
-        return {
-            each.series: data.chosen_sources(
-                each.domain,
-                ranks=each.ranks,
-                size=sizes[each.domain],
-                words=each.label.partition(" ")[2],
-                wrong_share=each.wrong_share,
-            )
-            for each in self.students
-        }
+    def choose(self, data: Origin, student: Mixture) -> Stage:
+        p = self.params
+        return data.chosen_sources(
+            student.domain,
+            ranks=student.ranks,
+            size=p.num_examples if student.domain == "math" else p.code_examples,
+            words=student.label.partition(" ")[2],
+            wrong_share=student.wrong_share,
+        )
 
     @figure(
         "The paper's Tables 4 and 5 and ours.",

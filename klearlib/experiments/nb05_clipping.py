@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding
+from klearlib.experiments import objectives
+from klearlib.experiments.benchmarks import curve_titles, deciding
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
-from klearlib.experiments.demos import clipping
 from klearlib.experiments.judged import largest_rates, shares_in_corners
-from klearlib.experiments.results import PUSHED_DOWN
-from klearlib.experiments.rules import note_on_own, rule_spec
+from klearlib.experiments.results import PUSHED_DOWN, Results
+from klearlib.experiments.rules import made, note_on_own
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.report.curves import (
@@ -29,10 +29,7 @@ from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence, answer
 
 if TYPE_CHECKING:
-    from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
-
-_NO_CODE = "no run is trained on code: set code: true"
 
 
 class Clipping(ClippingArms):
@@ -57,15 +54,12 @@ class Clipping(ClippingArms):
     @cached_property
     def gradients(self) -> Frame:
         p = self.params
-        return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
+        return objectives.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
 
     @cached_property
     def others(self) -> dict[str, Rule]:
         """Series -> the rule, of those that the paper does not print."""
-        from klearlib.rl.rule_specs import rule_from
-
-        own, how = [a for a in self.rules.values() if a.is_own], self.params.rule_defaults
-        return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
+        return {a.series: made(a.rule, self.params) for a in self.rules.values() if a.is_own}
 
     @table(
         "Your rules, each less a rule of the library, by the number that decides C1 and the same "
@@ -101,10 +95,9 @@ class Clipping(ClippingArms):
         import torch
 
         from klearlib.rl.coefficients import coefficient, corner_masks
-        from klearlib.rl.rule_specs import rule_from, trial_tokens
+        from klearlib.rl.rule_specs import trial_tokens
 
-        how = self.params.rule_defaults
-        rules = [rule_from(rule_spec(self.rules[name].rule, **how)) for name in (own, other)]
+        rules = [made(self.rules[name].rule, self.params) for name in (own, other)]
         if any(rule.weights is not None for rule in rules):
             return 1.0
         ratio, advantage, of_token = trial_tokens(torch.float64, clip=rules[1])
@@ -121,15 +114,13 @@ class Clipping(ClippingArms):
         return share + (inside if bool(apart.any()) else 0.0)
 
     def answers(self) -> list[str]:
-        if not self.others:
-            return []
         return [
             f"{each.rule} - {each.against}: {each.difference:+.1f} points "
             f"[{each.low:+.1f}, {each.high:+.1f}], n = {each.seeds}: {each.verdict} ({each.why}); "
             f"their coefficients differ on at most {100 * each.differs_on:.2g} % of the tokens"
             if each.seeds > 1
             else f"{each.rule} - {each.against}: {each.why}"
-            for each in self.table("your_rules").itertuples()
+            for each in (self.table("your_rules").itertuples() if self.others else ())
         ]
 
     @figure(
@@ -176,7 +167,7 @@ class Clipping(ClippingArms):
     @table("Each rule's coefficient in the four corners, by autograd.", name="rules")
     def rules_table(self) -> Frame:
         p = self.params
-        found = clipping.corner_table(
+        found = objectives.corner_table(
             self.gradients, eps_low=p.eps_low, eps_high=p.eps_high, others=self.others
         )
         return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
@@ -187,13 +178,7 @@ class Clipping(ClippingArms):
         "interval over seeds.{e.at_rates}",
     )
     def scores(self) -> Frame:
-        return learning_table(
-            self.runs,
-            series=[*self.rules],
-            benchmarks=curve_titles(self.params.profile, "math"),
-            paper_figures={mine: SCORES[name][1] for name, mine in self.drawn.items()},
-            what="rule",
-        )
+        return self._learnt(self.runs, "math")
 
     @table(
         "The same of RL on code, avg@{e.soft.eval_responses}; a program is right if it passes "
@@ -201,32 +186,32 @@ class Clipping(ClippingArms):
         when=lambda e: bool(e.code_results),
     )
     def code_scores(self) -> Frame:
-        return learning_table(
-            self.code_results,
-            series=[*self.rules],
-            benchmarks=curve_titles(self.params.profile, "code"),
-            paper_figures={self.drawn["C2"]: SCORES["C2"][1]} if "C2" in self.drawn else {},
-            what="rule",
-        )
+        return self._learnt(self.code_results, "code")
+
+    def _learnt(self, runs: Results, domain: str) -> Frame:
+        printed = {mine: SCORES[name][1] for name, mine in self.drawn.items()}
+        how = {"paper_figures": printed, "what": "rule"}
+        return learning_table(runs, self.params.profile, domain, **how)
 
     @table(
         "Every rule at every learning rate: last scores on the validation set, by which the rate "
         "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
         "interval.",
-        columns="rule, learning_rate, seeds, {e.their_scores}, chosen",
         when=lambda e: len(e.params.learning_rates) > 1,
     )
     def rates(self) -> Rows:
-        for rule in self.rules:
-            for rate in sorted(self.params.learning_rates):
-                if runs := self.at(rate, [rule], self.params.seeds):
-                    row = [series_style(rule).label, f"{rate:g}", len(runs)]
-                    for name in self.titles:
-                        row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
-                    mine = [*self.chosen.get(rule, {}).values()]
-                    times = mine.count(rate)
-                    text = "yes" if times == len(mine) else f"{times} of {len(mine)}"
-                    yield [*row, text if times else ""]
+        titles = {"validation": "validation"} | curve_titles(self.params.profile, "math")
+        for rule, rate in itertools.product(self.rules, sorted(self.params.learning_rates)):
+            if runs := self.at(rate, [rule], self.params.seeds):
+                row = {"rule": series_style(rule).label, "learning_rate": f"{rate:g}"}
+                row["seeds"] = len(runs)
+                for name, title in titles.items():
+                    interval = seed_interval(runs.end_scores(name)["value"])
+                    row |= zip((title, f"{title} low", f"{title} high"), interval, strict=True)
+                mine = [*self.chosen.get(rule, {}).values()]
+                times = mine.count(rate)
+                text = "yes" if times == len(mine) else f"{times} of {len(mine)}"
+                yield row | {"chosen": text if times else ""}
 
     @table(
         "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
@@ -235,92 +220,54 @@ class Clipping(ClippingArms):
         when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("one_rate")) > 0,
     )
     def one_rate(self) -> Rows:
-        import pandas as pd
-
         rules = paper.claim("C1").arms
         for rate in sorted(self.params.learning_rates) if {*rules} <= {*self.rules} else ():
             found = self.compared("C1", self.at(rate, rules, self.params.seeds), "math")
             if isinstance(found, Evidence):
-                seeds = pd.Index(found.replicates, name="seed")
                 for name, (a, b) in found.values.items():
-                    interval = seed_interval(pd.Series(a - b, seeds), lowest=-1.0)
-                    yield [f"{rate:g}", name, len(seeds), *interval]
-
-    @cached_property
-    def titles(self) -> dict[str, str]:
-        """What a learning rate is chosen by, then the benchmarks, each with its title."""
-        return {"validation": "validation"} | curve_titles(self.params.profile, "math")
-
-    @property
-    def their_scores(self) -> str:
-        return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
+                    yield [f"{rate:g}", name, len(a), *seed_interval(a - b, lowest=-1.0)]
 
     def evidence(self) -> dict[str, Evidence | str]:
         gppo = self.gradients[self.gradients["rule"] == "gppo"]
         # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C25", "C26", "E6")}
-        return {"C14": Evidence(error), **found, "C3": self._stability()}
+        claims = ("C1", "C2", "C18", "C25", "C26", "E6", "C3")
+        return {"C14": Evidence(error), **{name: self._on_runs(name) for name in claims}}
 
     def seeds_deciding(self, claim_id: str) -> list[int]:
         return self.statistics.code_rl if claim_id == "C2" else self.deciding_seeds
 
-    def _on_scores(self, claim_id: str) -> Evidence | str:
-        about = paper.claim(claim_id)
-        if self._changed_rules:
-            return self._changed_rules
-        if claim_id == "E6":
-            return self._stable_rates(about)
+    def _on_runs(self, claim_id: str) -> Evidence | str:
+        about, rates = paper.claim(claim_id), self.params.learning_rates
+        if changed := self.changed_rule_options:
+            return f"{changed} make the rules others than the paper's"
+        if claim_id == "E6" and len(rates) == 1:
+            return "one learning rate: a grid of them is needed (learning_rates)"
         if why := self.why_not_judged(about.arms):
             return why
-        domain, runs, rates = "math", self.runs, self.words_on_rates
+        if claim_id == "E6":  # log10 of the largest rate at which a run is stable by the rule of C3
+            runs = {rate: self.at(rate, about.arms, self.params.seeds) for rate in rates}
+            return self.paired("E6", *largest_rates(runs, about.arms))
+        domain, runs, words = "math", self.runs, [self.words_on_rates]
         if claim_id == "C2":
             if not self.params.code:
-                return _NO_CODE
-            domain, runs, rates = "code", self.code_results, ""
+                return "no run is trained on code: set code: true"
+            domain, runs, words = "code", self.code_results, []
         runs = runs.of(*about.arms).with_seeds(self.seeds_deciding(claim_id))
-        checked = shares_in_corners(runs, about)
-        if claim_id == "C25":
-            if not runs.logs(PUSHED_DOWN):
-                return f"no run logs {PUSHED_DOWN}: klear 0.20 does, and trains them anew"
-            return self.paired(claim_id, runs, runs.pushed_down, words=[rates], checked=checked)
-        if claim_id == "C26":
-            tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
-            if tries < 4:
-                return (
-                    f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
-                )
-            return self.paired(claim_id, runs, runs.pass_at_half, words=[rates], checked=checked)
-        if about.statistic == "curve":
-            return self.steadiness(claim_id, runs, domain, words=[rates], checked=checked)
-        words = [decided_on(claim_id, self.params.profile, domain), rates]
-        return self.compared(claim_id, runs, domain, words=words, checked=checked)
-
-    def _stable_rates(self, about: Claim) -> Evidence | str:
-        """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
-        if len(self.params.learning_rates) == 1:
-            return "one learning rate: a grid of them is needed (learning_rates)"
-        if absent := self.why_not_judged(about.arms):
-            return absent
-        p = self.params
-        runs = {rate: self.at(rate, about.arms, p.seeds) for rate in p.learning_rates}
-        return self.paired("E6", *largest_rates(runs, about.arms))
-
-    @property
-    def _changed_rules(self) -> str:
-        """Why the rules are not those of the claims; "" where they are."""
-        changed = self.changed_rule_options
-        return f"{changed} make the rules others than the paper's" if changed else ""
-
-    def _stability(self) -> Evidence | str:
-        arms = paper.claim("C3").arms
-        runs = self.runs.of(*arms).with_seeds(self.deciding_seeds)
-        if why := self._changed_rules or self.why_not_judged(arms):
-            return why
-        if not runs:
-            return "no run has finished yet"
-        values = runs.gradient_norms(), runs.score_changes()
-        return Evidence(values, runs.common_seeds(arms), [self.words_on_rates])
+        how = {"words": words, "checked": shares_in_corners(runs, about)}
+        if claim_id == "C3":
+            values = runs.gradient_norms(), runs.score_changes()
+            seeds = runs.common_seeds(about.arms)
+            return Evidence(values, seeds, words) if runs else "no run has finished yet"
+        if claim_id == "C25" and not runs.logs(PUSHED_DOWN):
+            return f"no run logs {PUSHED_DOWN}: klear 0.20 does, and trains them anew"
+        tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
+        if claim_id == "C26" and tries < 4:
+            return f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
+        numbers = {"C25": runs.pushed_down, "C26": runs.pass_at_half}
+        if claim_id in numbers:
+            return self.paired(claim_id, runs, numbers[claim_id], **how)
+        return self.compared(claim_id, runs, domain, **how)
 
     def notes(self) -> list[str]:
         on_code = []
@@ -357,6 +304,5 @@ class Clipping(ClippingArms):
         return (
             f"{self.words_on_rates}, of {tried}: the most right responses on the validation set at "
             f"the last step, {over}; of equals the smallest rate. No benchmark takes part in the "
-            "choice. "
-            f"Why a grid: {why}"
+            f"choice. Why a grid: {why}"
         )

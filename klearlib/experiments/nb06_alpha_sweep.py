@@ -5,35 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from klearlib import paper
-from klearlib.evaluate.scores import best_shares
-from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.demos import lm_loss
+from klearlib.experiments import objectives
+from klearlib.experiments.benchmarks import counterparts
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
-from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
+from klearlib.experiments.score_tables import Row, score_bars, score_table
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
 from klearlib.report.bars import scores_beside_paper
-from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-_RESAMPLES = 10_000
-_LEARNING = {
-    "rollouts correct, temperature 1": "rollout/correct_rate",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-    "LM loss on positives, before alpha": "train/lm_loss",
-    "gradient norm": "train/grad_norm",
-}
 
 
 @dataclass(frozen=True)
@@ -94,11 +81,17 @@ class AlphaSweep(Experiment):
         start: dict = {}
         for (_, seed), run in self.runs.runs.items():
             start.setdefault(("start", seed), run)
-        printed, where = _paper("Starting Checkpoint"), ("start", "gppo")
+
+        def cells(label: str) -> dict[str, float]:
+            table = paper.table(6) / 100
+            printed = {name: table[name.replace(" ", "")] for name in self.benchmarks.values()}
+            return {name: each[label] for name, each in printed.items() if label in each}
+
+        printed, where = cells("Starting Checkpoint"), ("start", "gppo")
         found = [Row("starting checkpoint", Results(start), printed, *where, first=True)]
         for alpha in (f"{alpha:g}" for alpha in self.params.alphas):
             label, runs = f"alpha = {alpha}", self.runs.of(f"alpha_{alpha}")
-            found.append(Row(label, runs, _paper(label), alpha, "gppo"))
+            found.append(Row(label, runs, cells(label), alpha, "gppo"))
         return found
 
     @property
@@ -128,50 +121,10 @@ class AlphaSweep(Experiment):
     def scores(self) -> Frame:
         return score_table(self.rows, self.benchmarks, self.params.profile)
 
-    @table(
-        "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed, "
-        f"not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
-        "problems each alpha is the best (none with one seed).",
-        columns="alpha, seeds, problems, score, minus_alpha_0, low, high, interval_over, "
-        "best_in_resamples, paper, paper_minus_alpha_0",
-    )
-    def optimum(self) -> Rows:
-        """One row for each alpha, from the seeds that all alphas have."""
-        nan, names = float("nan"), {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
-        seeds = self.runs.common_seeds(names)
-        if not seeds:
-            return
-        scores = {name: self.runs.problem_scores(name, seeds, self.benchmarks) for name in names}
-        best = best_shares(scores, num_resamples=_RESAMPLES) if len(seeds) > 1 else {}
-        printed = {
-            alpha: float(np.mean([*map(_paper(f"alpha = {alpha:g}"), self.benchmarks.values())]))
-            for alpha in (0.0, *self.params.alphas)
-        }
-        for name, alpha in names.items():
-            against = [nan, nan, nan, ""]
-            if alpha and "alpha_0" in scores:
-                against = [*difference(scores[name], scores["alpha_0"])]
-            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against]
-            row += [best.get(name, nan), printed[alpha]]
-            yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
-
-    @figure(
-        "What alpha does beside scores.",
-        alt="Six panels over the RL steps, one line for each alpha: rollouts correct, entropy, "
-        "response length, loss on positives, gradient norm, and the share of trained tokens from "
-        "positives.",
-    )
-    def learning(self) -> Figure:
-        import pandas as pd
-
-        parts = [self.runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
-        parts.append(self.runs.positive_share().assign(panel="share of tokens from positives"))
-        return learning_curves(pd.concat(parts, ignore_index=True))
-
     @table("Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:
         p = self.params
-        return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
+        return objectives.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
 
     def evidence(self) -> dict[str, Evidence | str]:
         mine, found = {f"alpha_{alpha:g}" for alpha in self.params.alphas}, {}
@@ -180,8 +133,7 @@ class AlphaSweep(Experiment):
                 values = " and no ".join(arm.removeprefix("alpha_") for arm in absent)
                 found[name] = f"alphas has no {values}, which the claim compares"
                 continue
-            words = [decided_on(name, self.params.profile, "math")]
-            found[name] = self.compared(name, self.runs, "math", words=words)
+            found[name] = self.compared(name, self.runs, "math")
         return found
 
     def notes(self) -> list[str]:
@@ -194,20 +146,6 @@ class AlphaSweep(Experiment):
             "docs/deviations.md); notebook 09 at an alpha above 0 lets them.",
             "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
             "its row alpha = 0 the standard GRPO loss.",
-            "The resamples are centred on what was measured, so four equal arms do not share them "
-            "equally: best_in_resamples says how stable the ranking of these runs is and is no "
-            "probability that an alpha is the best.",
             "Arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-def _paper(label: str):
-    """The cells of a row of Table 6 by the paper's benchmark, as fractions; NaN for an alpha that
-    it has not."""
-
-    def cell(benchmark: str) -> float:
-        printed = paper.table(6)[benchmark.replace(" ", "")]
-        return float(printed[label]) / 100 if label in printed else float("nan")
-
-    return cell

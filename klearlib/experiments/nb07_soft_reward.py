@@ -1,37 +1,86 @@
-"""Notebook 07: the soft code reward against the hard one (section 5.2.3, Fig. 3)."""
+"""Notebook 07: the soft code reward against the hard one (section 5.2.3, Fig. 3); and what notebook
+08 shares with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import decided_on
-from klearlib.experiments.code_rl import CodeRL
-from klearlib.experiments.demos import judging
+from klearlib.experiments.benchmarks import standing_for
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.origins import Origin, Start, origins
 from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
-from klearlib.experiments.score_tables import paper_curve
-from klearlib.experiments.shown import Figure, Rows, figure, table
+from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
+from klearlib.experiments.score_tables import learning_table, score_panel
+from klearlib.experiments.shown import Figure, Frame, figure, table
 from klearlib.params.fields import count
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
-from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 _SAME = "same rollouts"
-_MEANS = {
-    "std_in_batch": "rollout/reward_std",
-    "std_in_group": "rollout/reward_std_in_group",
-    "all_tests_passed": "rollout/correct_rate",
-    "tests_passed": "rollout/pass_rate_mean",
-    "groups_trained": "rollout/groups_trained",
-}
+
+
+class CodeRL(Experiment):
+    """Two arms of RL on programs by GPPO.
+
+    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in.
+    """
+
+    phase = "RL for code"
+    replicated = "code_rl"
+    series: ClassVar[tuple[str, str]]
+    paper_figure: ClassVar[str]
+    what: ClassVar[str]
+
+    @cached_property
+    def origins(self) -> dict[int, Origin]:
+        return origins(self.params.profile, self.params.seeds)
+
+    def arm(self, start: Start, *, seed: int, code_reward: str) -> Stage:
+        problems = "all" if start.pool is None else "kept"
+        label = f"{code_reward} reward, {problems} problems"
+        return rl_arm(self.params, start, label=label, seed=seed, code_reward=code_reward)
+
+    @cached_property
+    def drawn(self) -> str:
+        """The benchmark where the paper has LiveCodeBench V5."""
+        return standing_for(self.params.profile, "LiveCodeBench V5")
+
+    def score_panel(self) -> Panel:
+        return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
+
+    @table(
+        "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
+        "windows, rate right at temperature 1 for the validation set; right is a program that "
+        "passes every test; mean over seeds, 95 % t interval.",
+    )
+    def scores(self) -> Frame:
+        return learning_table(
+            self.runs,
+            self.params.profile,
+            "code",
+            paper_figures={self.drawn: self.paper_figure},
+            what=self.what,
+            tests=True,
+        )
+
+    def notes(self) -> list[str]:
+        return [
+            *self.departures("options", "test_filter"),
+            "A score counts a program as right if it passes every test of its problem. "
+            + self.note_on_seeds("the SFT checkpoint"),
+            "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper "
+            "does not say what its Figs. 3 and 4 used.",
+        ]
 
 
 @dataclass(frozen=True)
@@ -67,10 +116,15 @@ class SoftReward(CodeRL):
     )
 
     @cached_property
+    def starts(self) -> dict[int, Start]:
+        """Seed -> world and SFT checkpoint, without the problems that the test filter drops."""
+        return {seed: filtered_code_start(of, self.params) for seed, of in self.origins.items()}
+
+    @cached_property
     def arms(self) -> dict[Arm, Stage]:
         return {
-            (reward, seed): self.arm(self.filtered(of), seed=seed, code_reward=reward)
-            for seed, of in self.origins.items()
+            (reward, seed): self.arm(start, seed=seed, code_reward=reward)
+            for seed, start in self.starts.items()
             for reward in self.series
         }
 
@@ -78,12 +132,8 @@ class SoftReward(CodeRL):
     def same_rollouts(self) -> dict[Arm, Stage]:
         """(reward, seed) -> the rollouts that both rewards score, one run for both."""
         p, found = self.params, {}
-        for seed, of in self.origins.items() if p.reward_batches else ():
-            start = self.filtered(of)
+        for seed, start in self.starts.items() if p.reward_batches else ():
             trained = self.arm(start, seed=seed, code_reward="soft")
-            inputs = {"world": start.world, "sft": start.sft}
-            if start.pool is not None:
-                inputs["pool"] = start.pool
             stage = Stage(
                 "reward_noise",
                 "klearlib.rl.reward_noise:compare_rewards",
@@ -93,7 +143,7 @@ class SoftReward(CodeRL):
                     "settings": trained.params["settings"] | {"num_steps": p.reward_batches},
                     "compute": start.compute,
                 },
-                inputs,
+                {n: each for n, each in trained.inputs.items() if n in ("world", "sft", "pool")},
                 label=f"both rewards of the same rollouts, seed {seed}",
                 estimate_s=8 + p.reward_batches * p.num_problems * p.group_size / 25,
             )
@@ -124,33 +174,8 @@ class SoftReward(CodeRL):
             ]
         )
 
-    @table("Eight programs for one specification, run in the sandbox against 16 tests.")
-    def judged(self) -> Rows:
-        limits = self.params.rl_options
-        return judging.judged_programs(limits.test_timeout_s, limits.test_memory_mb)
-
-    scores = CodeRL.scores
-
-    @table("Level and spread of the reward in training, mean over seeds.")
-    def rewards(self) -> Rows:
-        """Means over seeds; the deviation and distance of batch means are those from a straight
-        line through the run. The paper's rows have what Fig. 3b shows."""
-        for reward, mine in self.runs.each(self.series):
-            seeds = sorted(seed for _, seed in mine.runs)
-            row = {"reward": series_style(reward).label, "seeds": len(seeds)}
-            row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
-            same = self.done(_SAME)
-            seeds = [seed for seed in same.common_seeds([reward]) if _both(same, seed)]
-            agree = [_agreement(same, reward, seed) for seed in seeds]
-            row |= {name: mine.mean(metric) for name, metric in _MEANS.items()}
-            yield row | {"half_cosine": np.mean(agree) if agree else np.nan}
-        for reward in self.series:
-            row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
-            yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
-
     def evidence(self) -> dict[str, Evidence | str]:
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
-        words = [decided_on("C9", self.params.profile, "code")]
 
         def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:  # [seeds, steps]
             return self.runs.steps(arm, seeds, "rollout/correct_rate")
@@ -158,21 +183,29 @@ class SoftReward(CodeRL):
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
 
-        same = self.done(_SAME)
-        same = same.with_seeds(s for s in same.common_seeds(self.series) if _both(same, s))
-
-        def agreements(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return np.array([_agreement(same, arm, seed) for seed in seeds])
-
-        agreement = "reward_batches is 0: no rollouts were scored by both rewards"
-        if self.params.reward_batches:
-            agreement = self.paired("C22", same, agreements)
         return {
-            "C9": self.compared("C9", self.runs, "code", words=words),
+            "C9": self.compared("C9", self.runs, "code"),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
             "C17": self.paired("C17", self.runs, lambda *of: rates(*of).mean(axis=1), words=[lost]),
-            "C22": agreement,
+            "C22": self._agreement(),
         }
+
+    def _agreement(self) -> Evidence | str:
+        """The cosine of the gradients of half batches, mean over the batches in which both halves
+        have one under both rewards."""
+        if not self.params.reward_batches:
+            return "reward_batches is 0: no rollouts were scored by both rewards"
+        same, names = self.done(_SAME), [f"half_cosine/{each}" for each in self.series]
+        both = {
+            seed: [line for line in run.metrics if all(line[name] is not None for name in names)]
+            for (_, seed), run in same.runs.items()
+        }
+
+        def means(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            each = [[line[f"half_cosine/{arm}"] for line in both[seed]] for seed in seeds]
+            return np.array([np.mean(cosines) for cosines in each])
+
+        return self.paired("C22", same.with_seeds(s for s in both if both[s]), means)
 
     def notes(self) -> list[str]:
         return [
@@ -183,26 +216,3 @@ class SoftReward(CodeRL):
             "released code's 2 p - 1, option `code_scores`); advantages do not depend on it.",
             *super().notes(),
         ]
-
-
-def _agreement(same: Results, reward: str, seed: int) -> float:
-    """The mean cosine of the gradients of half batches over those of `_both`."""
-    return float(np.mean([line[f"half_cosine/{reward}"] for line in _both(same, seed)]))
-
-
-def _both(same: Results, seed: int) -> list[dict]:
-    """The batches in which both halves have a gradient under both rewards."""
-    names = [f"half_cosine/{each}" for each in SoftReward.series]
-    lines = same.runs[SoftReward.series[0], seed].metrics
-    return [line for line in lines if all(line[name] is not None for name in names)]
-
-
-def _levels(means: np.ndarray) -> dict[str, float]:
-    """What follows from the batch means [seeds, steps] alone."""
-    fifth, off = max(1, means.shape[1] // 5), off_the_line(means)
-    return {
-        "first_fifth": means[:, :fifth].mean(),
-        "last_fifth": means[:, -fifth:].mean(),
-        "batch_means_std": off.std(axis=1).mean(),
-        "batch_means_distance": np.abs(off).mean(),
-    }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from klearlib.curation.pass_rates import PassRate, kept_by_pass_rate
-from klearlib.experiments.benchmarks import decided_on
-from klearlib.experiments.code_rl import CodeRL
+from klearlib.experiments.nb07_soft_reward import CodeRL
 from klearlib.experiments.results import Arm
-from klearlib.experiments.rl_stages import teacher_pass_rates
+from klearlib.experiments.rl_stages import filtered_code_start, teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.shown import Figure, Rows, fact, figure, table
 from klearlib.params import uses_miniature
@@ -33,13 +31,6 @@ _UNKNOWN = (
 )
 
 
-@dataclass(frozen=True)
-class TestFilterParams(CodeRLParams):
-    """Notebook 08: all code problems against those with trusted tests (Section 5.2.4, Fig. 4)."""
-
-    __test__ = False  # pytest would collect the name
-
-
 class TestFilter(CodeRL):
     """Two arms that differ in the problems that they train on."""
 
@@ -52,7 +43,7 @@ class TestFilter(CodeRL):
         "Does leaving out problems whose tests a teacher's programs seldom pass improve code RL, "
         "and are those the problems whose tests are flawed?"
     )
-    Params = TestFilterParams
+    Params = CodeRLParams
     series = ("filter", "no_filter")
     paper_figure = "4"
     what = "training problems"
@@ -62,11 +53,7 @@ class TestFilter(CodeRL):
     def teachers(self) -> dict[int, Stage]:
         """Seed -> the teacher's pass rates, which the filter decides by: one stage, or one for each
         world."""
-        p = self.params
-        return {
-            seed: teacher_pass_rates(of, options=p.filter_options, limits=p.rl_options)
-            for seed, of in self.origins.items()
-        }
+        return {seed: teacher_pass_rates(of, self.params) for seed, of in self.origins.items()}
 
     @property
     def teacher(self) -> Stage:
@@ -75,17 +62,18 @@ class TestFilter(CodeRL):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        return {
-            (name, seed): self.arm(start, seed=seed, code_reward="soft")
-            for seed, of in self.origins.items()
-            for name, start in zip(self.series, (self.filtered(of), of.start("code")), strict=True)
-        }
+        found = {}
+        for seed, of in self.origins.items():
+            starts = filtered_code_start(of, self.params), of.start("code")
+            for name, start in zip(self.series, starts, strict=True):
+                found[name, seed] = self.arm(start, seed=seed, code_reward="soft")
+        return found
 
     @fact
     def teacher_rates(self) -> dict[str, list[dict]]:
         """Seed -> the teacher's pass rates, of the seeds where they are measured."""
         found = {str(seed): self.rates(teacher) for seed, teacher in self.teachers.items()}
-        return {seed: [*map(asdict, rates.values())] for seed, rates in found.items() if rates}
+        return {seed: rates for seed, rates in found.items() if rates}
 
     def rates_of(self, seed: int) -> dict[str, PassRate]:
         return {row["id"]: PassRate(**row) for row in self.teacher_rates.get(str(seed), ())}
@@ -107,13 +95,6 @@ class TestFilter(CodeRL):
     def fig4(self) -> Figure:
         return paper_beside_ours([self.score_panel()])
 
-    def _kept_at(
-        self, rates: dict[str, PassRate], threshold: float, keep_equal: bool
-    ) -> dict[str, bool]:
-        """Whether the filter keeps each problem."""
-        kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
-        return dict(zip(rates, kept, strict=True))
-
     @property
     def _chosen(self) -> tuple[float, bool]:
         options = self.params.filter_options
@@ -130,7 +111,7 @@ class TestFilter(CodeRL):
         problems that are dropped; neither is known of real problems."""
         rates = self.rates_of(self.params.seeds[0])
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
-            kept = list(self._kept_at(rates, threshold, keep_equal).values())
+            kept = _kept_at(rates, threshold, keep_equal)
             used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
             found = [float("nan")] * 11
@@ -145,17 +126,14 @@ class TestFilter(CodeRL):
     scores = CodeRL.scores
 
     def evidence(self) -> dict[str, Evidence | str]:
-        removed = []
-        for seed in self.deciding_seeds:
-            if rates := self.rates_of(seed):
-                kept = self._kept_at(rates, *self._chosen).values()
-                removed.append(1 - sum(kept) / len(kept))
+        known = [rates for seed in self.deciding_seeds if (rates := self.rates_of(seed))]
+        kept = [_kept_at(rates, *self._chosen) for rates in known]
+        removed = [1 - sum(each) / len(each) for each in kept]
         share = sum(removed) / len(removed) if removed else 0.0
-        how = {"checked": {"problems that the filter removed": share}}
-        words = [decided_on("C11", self.params.profile, "code")]
+        checked = {"problems that the filter removed": share}
         return {
-            "C11": self.compared("C11", self.runs, "code", words=words, **how),
-            "C16": self.steadiness("C16", self.runs, "code", **how),
+            "C11": self.compared("C11", self.runs, "code", checked=checked),
+            "C16": self.compared("C16", self.runs, "code", checked=checked),
         }
 
     def notes(self) -> list[str]:
@@ -167,3 +145,8 @@ class TestFilter(CodeRL):
             "filter sees fewer problems more often, and other ones at each step.",
             *super().notes(),
         ]
+
+
+def _kept_at(rates: dict[str, PassRate], threshold: float, keep_equal: bool) -> list[bool]:
+    """Whether the filter keeps each problem."""
+    return kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)

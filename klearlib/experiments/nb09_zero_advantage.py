@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,32 +12,19 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import (
-    counterparts,
-    curve_titles,
-    decided_on,
-    standing_for,
-    titles,
-)
-from klearlib.experiments.demos import lm_loss
+from klearlib.experiments.benchmarks import counterparts, standing_for, titles
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
-from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.experiments.score_tables import (
-    difference,
-    learning_table,
-    paper_last,
-    score_panel,
-)
+from klearlib.experiments.score_tables import difference, learning_table, paper_last, score_panel
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
-from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
@@ -46,14 +34,6 @@ _SOFT = "soft code reward"
 # step, which follows from the filter.
 _DECIDED_AT = 0.0
 _REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
-_MEANS = {
-    "tokens": "train/num_tokens",
-    "updates": "train/num_updates",
-    "groups_trained": "rollout/groups_trained",
-    "all_correct": "rollout/groups_all_correct",
-    "all_wrong": "rollout/groups_all_wrong",
-    "grad_norm": "train/grad_norm",
-}
 
 
 @dataclass(frozen=True)
@@ -131,10 +111,8 @@ class ZeroAdvantage(Experiment):
         return {SoftReward.name: self.soft} if self.params.soft_filters else {}
 
     @cached_property
-    def comparisons(self) -> dict[str, Sequence[str]]:
-        """Comparison -> its arms."""
-        found = {_at(alpha): tuple(_FILTERS) for alpha in self.params.alphas}
-        return found | ({_SOFT: soft} if (soft := self.params.soft_filters) else {})
+    def comparisons(self) -> list[str]:
+        return [*map(_at, self.params.alphas), *([_SOFT] if self.params.soft_filters else [])]
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -160,14 +138,10 @@ class ZeroAdvantage(Experiment):
                     found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, label=label, **how)
             for kind in p.soft_filters:
                 soft = replace(self.soft, engine=p.engine)
-                code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
+                code = filtered_code_start(of, soft)
                 how = {"seed": seed, "code_reward": "soft", "label": f"soft reward, {kind} filter"}
                 found[f"{_SOFT}: {kind}", seed] = arm(soft, code, kind, **how)
         return found
-
-    def of(self, comparison: str) -> Results:
-        names = {f"{comparison}: {arm}": arm for arm in self.comparisons.get(comparison, ())}
-        return self.runs.of(*names).renamed(names)
 
     @cached_property
     def drawn(self) -> str:
@@ -185,7 +159,7 @@ class ZeroAdvantage(Experiment):
     def fig5(self) -> Figure:
         p, printed = self.params, paper.figure("5b")
         at = _at(_DECIDED_AT if _DECIDED_AT in p.alphas else p.alphas[0])
-        runs = self.of(at)
+        runs = self.runs.under(at)
         left, everything = map(runs.curve, (_TRAINED, _REWARD))
         title, y_label = "reward, groups trained on", "reward"
         return paper_beside_ours(
@@ -206,15 +180,10 @@ class ZeroAdvantage(Experiment):
         import pandas as pd
 
         parts = []
-        for comparison, arms in self.comparisons.items():
-            on_code = comparison == _SOFT
-            part = learning_table(
-                self.of(comparison),
-                series=arms,
-                benchmarks=curve_titles(self.params.profile, "code" if on_code else "math"),
-                paper_figures={} if on_code else {self.drawn: "5a"},
-                what="arm",
-            )
+        for comparison in self.comparisons:
+            domain, printed = ("code", {}) if comparison == _SOFT else ("math", {self.drawn: "5a"})
+            how = {"paper_figures": printed, "what": "arm"}
+            part = learning_table(self.runs.under(comparison), self.params.profile, domain, **how)
             part.insert(0, "comparison", comparison)
             parts.append(part)
         return pd.concat([each for each in parts if len(each)] or parts[-1:], ignore_index=True)
@@ -224,76 +193,52 @@ class ZeroAdvantage(Experiment):
         columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
     def effects(self) -> Rows:
-        def each_and_both(domain: str) -> list[tuple[str, ...]]:
-            names = tuple(counterparts(self.params.profile, domain))
-            return [*((name,) for name in names), names]
-
-        on_maths, at_0 = each_and_both("math"), (_at(0.0), *_FILTERS)
-        at_alphas = [(_at(alpha), *_FILTERS) for alpha in self.params.alphas]
+        maths, code = (tuple(counterparts(self.params.profile, each)) for each in ("math", "code"))
+        arms = {alpha: (_at(alpha), *_FILTERS) for alpha in self.params.alphas}
         printed = paper_last("5a", "filter") - paper_last("5a", "no_filter")
-        for of in at_alphas:
-            for benchmarks in on_maths:
-                # The paper does not say its alpha, so its difference stands beside each.
-                beside = printed if benchmarks == (self.drawn,) else float("nan")
-                name = f"filter - no filter, {of[0]}"
-                yield from self._effect(name, benchmarks, of, paper=beside)
-        for of in at_alphas if at_0 in at_alphas else ():
-            if of != at_0:  # the confound of D8
-                name = f"the same, {of[0]} less {at_0[0]}"
-                yield from self._effect(name, on_maths[-1], of, at_0)
+        for alpha, names in itertools.product(arms, [*((each,) for each in maths), maths]):
+            # The paper does not say its alpha, so its difference stands beside each.
+            beside = printed if names == (self.drawn,) else float("nan")
+            name = f"filter - no filter, {_at(alpha)}"
+            yield from self._effect(name, names, arms[alpha], paper=beside)
+        for alpha in arms if 0.0 in arms else ():
+            if alpha:  # the confound of D8
+                name = f"the same, {_at(alpha)} less {_at(0.0)}"
+                yield from self._effect(name, maths, arms[alpha], arms[0.0])
         for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
             if {"advantage", other} <= set(self.params.soft_filters):
-                for benchmarks in each_and_both("code"):
+                for names in [*((each,) for each in code), code]:
                     name = f"advantage - {words}, {_SOFT}"
-                    yield from self._effect(name, benchmarks, (_SOFT, "advantage", other))
+                    yield from self._effect(name, names, (_SOFT, "advantage", other))
 
     def _effect(
         self, name: str, benchmarks: Sequence[str], *terms: tuple[str, str, str], paper=np.nan
     ) -> Rows:
         """The row of a - b for a term (comparison, a, b), less that of the next one; none without a
         common seed."""
-        seeds = sorted(set.intersection(*(set(self.of(c).common_seeds(ab)) for c, *ab in terms)))
+        seeds = self.runs.common_seeds(f"{term[0]}: {arm}" for term in terms for arm in term[1:])
         if not seeds:
             return
 
         def scores(comparison: str, arm: str) -> np.ndarray:
-            return self.of(comparison).problem_scores(arm, seeds, benchmarks)
+            return self.runs.problem_scores(f"{comparison}: {arm}", seeds, benchmarks)
 
         deltas = [scores(comparison, a) - scores(comparison, b) for comparison, a, b in terms]
         total = deltas[0] - sum(deltas[1:])
-        found = difference(total, np.zeros_like(total))
+        found = difference(total)
         where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
         yield [name, where, *total.shape, *found, paper]
-
-    @table(
-        "What a step trains on, mean over steps, seeds.",
-        columns=f"comparison, arm, seeds, {', '.join(_MEANS)}, positive_share, skipped_updates, "
-        "not_judged",
-    )
-    def training(self) -> Rows:
-        """Updates that were skipped and rollouts that could not be judged are sums."""
-        for comparison, arms in self.comparisons.items():
-            for arm, runs in self.of(comparison).each(arms):
-                row = [comparison, series_style(arm).label, len(runs)]
-                row += map(runs.mean, _MEANS.values())
-                row.append(float(runs.positive_share()["value"].mean()))
-                yield [*row, *map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))]
-
-    @table("Three groups by hand and by autograd.")
-    def gradients(self) -> Rows:
-        return lm_loss.zero_advantage_gradients(self.params.alphas)
 
     def evidence(self) -> dict[str, Evidence | str]:
         if _DECIDED_AT not in self.params.alphas:
             return dict.fromkeys(("C12", "C21"), f"alpha {_DECIDED_AT:g} was not asked for")
-        runs, profile = self.of(_at(_DECIDED_AT)), self.params.profile
+        runs = self.runs.under(_at(_DECIDED_AT))
         filtered = runs.of("filter").with_seeds(self.deciding_seeds)
         left = filtered.mean("rollout/groups_trained") / self.params.num_problems if filtered else 1
         checked = {"groups without advantage": 1 - left}
-        words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
         return {
-            "C12": self.compared("C12", runs, "math", words=words, checked=checked),
-            "C21": self.steadiness("C21", runs, "math", checked=checked),
+            "C12": self.compared("C12", runs, "math", where=", at alpha 0", checked=checked),
+            "C21": self.compared("C21", runs, "math", checked=checked),
         }
 
     def notes(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from klearlib.evaluate import scores
 from klearlib.evaluate.counts import Evaluation
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.headline_pipeline import BUDGET, DOMAINS, MODELS, Pipeline
-from klearlib.experiments.score_tables import difference, score_title, seed_interval
+from klearlib.experiments.score_tables import score_title, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.report.bars import BarPanel, headline_bars
@@ -32,15 +33,6 @@ _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Di
 _RELEASED = "authors' published responses, judged here"
 _NS = "avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
 _SAMPLED = ("score", "sampling_low", "sampling_high")
-_STEPS = (
-    ("sft", "base"),
-    ("maths_rl", "sft"),
-    ("code_rl", "maths_rl"),
-    ("code_rl", "sft"),
-    ("code_rl_yarn", "code_rl"),
-    ("code_rl_long", "code_rl_yarn"),
-    ("code_rl_long", "code_rl"),
-)
 _BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
 _SAMPLING = {"temperature": 0.6, "top_p": 0.95}
 _DRAWN = {
@@ -75,7 +67,7 @@ class Headline(Pipeline):
         alt="Horizontal bars for five benchmarks. Top: the paper's six models, Klear-Reasoner-8B "
         "first. Bottom: our base model, SFT checkpoint, and the models after RL on maths and on "
         "code, the last one also with YaRN and with a longer budget.",
-        when=lambda e: any(e.scores_of.values()),
+        when=lambda e: any(map(e.done, DOMAINS)),
     )
     def fig1(self) -> Figure:
         import pandas as pd
@@ -136,45 +128,19 @@ class Headline(Pipeline):
             yield row
 
     @table(
-        "What each phase adds, as fractions, paired by seed and problem, with 95 % intervals; the "
-        "paper's gain is that of its Table 1.",
-        columns="benchmarks, step, seeds, problems, before, after, gain, low, high, interval_over, "
-        "paper_gain",
-    )
-    def phases(self) -> Rows:
-        """On the benchmarks of each domain together. Between base model and SFT checkpoint of one
-        world there is no interval over seeds."""
-        for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
-            about = [self.named[name] for name in self.benchmarks(domain)]
-            if (pair := self.problem_pairs(domain, after, before)) is not None:
-                row = [" + ".join(each.title for each in about)]
-                row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
-                row += [pair[1].mean(), pair[0].mean(), *difference(*pair)]
-                columns, printed = [each.column for each in about], float("nan")
-                if {after, before} <= {*_PAPER_ROWS}:
-                    cells = paper.table(1)[columns]
-                    gain = cells.loc[_PAPER_ROWS[after]] - cells.loc[_PAPER_ROWS[before]]
-                    printed = float(gain.mean()) / 100
-                yield [*row, printed]
-
-    @table(
         f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
         columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "
         "seeds_low, seeds_high, stands_for, paper, responses, tokens_mean, truncated, not_judged",
     )
     def scores(self) -> Rows:
-        import pandas as pd
-
         printed = paper.table(1)
         for domain, series in itertools.product(DOMAINS, MODELS):
-            for name in self.benchmarks(domain):
-                about, mine = self.named[name], self.records(series, name)
-                if not mine:
+            for name, about in self.named.items():
+                if about.domain != domain or not (mine := self.records(series, name)):
                     continue
                 every, corrects = mine.values(), [record.correct for record in mine.values()]
-                means = {seed: scores.avg_at_n(record.correct) for seed, record in mine.items()}
-                mean, *over_seeds = seed_interval(pd.Series(means).rename_axis("seed"))
+                mean, *over_seeds = seed_interval(map(scores.avg_at_n, corrects))
                 cell = float("nan")
                 if series in _PAPER_ROWS:
                     cell = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
@@ -189,26 +155,22 @@ class Headline(Pipeline):
 
     def evidence(self) -> dict[str, Evidence | str]:
         about, joint = paper.claim("C24"), self.joint
-        runs = self.scores_of["math"].of(*about.arms)
+        runs = self.done("math").of(*about.arms)
         names = [*joint.deciding] or deciding("C24", self.params.profile, "math")
-
-        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.replicate_scores(arm, seeds, names, statistic=about.statistic)
-
+        numbers = partial(runs.replicate_scores, benchmarks=names, statistic=about.statistic)
         plain = [r for name in names for r in runs.ends(about.arms[1], name).values()]
         (check,) = about.checks
         cut = {check.name: _truncated(plain)} if plain else {}
         words = [f"Decided on {' and '.join(names)}"]
-        longer = self.paired("C24", runs, scores, words=words, checked=cut)
+        longer = self.paired("C24", runs, numbers, words=words, checked=cut)
         return {"C24": longer, "C13": self._against_paper()}
 
     def _against_paper(self) -> Evidence:
         """From the final model of the first seed alone, never the best."""
-        first = self.params.seeds[0]
-        by_budget: dict[str, dict] = {budget: {} for budget in _BUDGETS.values()}
-        for (series, budget), name in itertools.product(_BUDGETS.items(), self.named):
-            if record := self.records(series, name).get(first):
-                by_budget[budget][name] = record
+        first, by_budget = self.params.seeds[0], {}
+        for series, budget in _BUDGETS.items():
+            every = {name: self.records(series, name) for name in self.named}
+            by_budget[budget] = {name: each[first] for name, each in every.items() if first in each}
         # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
         judged = {
@@ -290,13 +252,10 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, Evaluation]]) -> dict[
             number, sampling = f"{REAL[name].paper}, {budget}", found[name].sampling
             drawn = {key: sampling.get(key) for key in wanted}
             if drawn != wanted:
-                here, there = (
-                    ", ".join(f"{key} {value}" for key, value in how.items())
-                    for how in (drawn, wanted)
-                )
+                both = (", ".join(f"{k} {v}" for k, v in how.items()) for how in (drawn, wanted))
                 raise KlearError(
-                    f"{number}: drawn with {here}, the paper's number with {there}: evaluate the "
-                    "model in that way"
+                    f"{number}: drawn with {next(both)}, the paper's number with {next(both)}: "
+                    "evaluate the model in that way"
                 )
             measured[number] = found[name].correct
     return measured

@@ -8,19 +8,14 @@ from functools import cached_property, partial
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.statistics import Comparison, compare, holm
-from klearlib.experiments.demos.rule_shapes import coefficients_of
+from klearlib.evaluate.statistics import Comparison, holm
 from klearlib.experiments.judged import shares_in_corners
-from klearlib.experiments.own_rates import (
-    at_own_rates,
-    counted,
-    own_rates,
-    swap_p,
-    two_sided,
-    word,
-)
+from klearlib.experiments.objectives import coefficients_of
+from klearlib.experiments.own_rates import at_own_rates, counted, own_rates, swap_p, two_sided, word
 from klearlib.experiments.results import Results, last_fifth, not_judged_text
-from klearlib.experiments.rule_grid import BASELINE, RuleGrid
+from klearlib.experiments.rule_grid import BASELINE, VARIANTS, RuleGrid
+from klearlib.experiments.rules import made
+from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.paper.schema import Claim
 from klearlib.params import root
@@ -123,33 +118,29 @@ class Rules(RuleGrid):
         name="rules",
     )
     def rules_table(self) -> Rows:
-        margin = 100 * self.statistics.margin
-        rows, tests, beside = {}, {}, {}  # beside the t-test: p by swaps, and better
+        pairs, tests = {}, {}
         for rule, seeds in self.compared_rules.items():
             rates = self.rates_of(rule, BASELINE)
             both = [self.values(each, seeds, rates) for each in (rule, BASELINE)]
-            scores, right = (np.stack(each) for each in zip(*both, strict=True))
-            a, b = at_own_rates(scores, right)
-            chosen = [rates[place] for place in own_rates(right[0])]
-            rows[rule] = [self.titles[rule], self._source(rule), counted(chosen), len(seeds)]
-            rows[rule] += self._interval(a, seeds)
-            if rule == BASELINE:
-                continue
-            tests[rule] = compare(100 * a, 100 * b, margin=margin)
-            beside[rule] = swap_p(scores, right), float(np.mean((a > b) + (a == b) / 2))
+            pairs[rule] = [np.stack(each) for each in zip(*both, strict=True)]
+            tests[rule] = self._points(*at_own_rates(*pairs[rule]))
         corrected = _corrected(tests)
-        for rule, row in rows.items():
-            if (found := tests.get(rule)) is None:
+        for rule, (scores, right) in pairs.items():
+            (a, b), found = at_own_rates(scores, right), tests[rule]
+            rates = self.rates_of(rule, BASELINE)
+            chosen = ", ".join(counted(rates[place] for place in own_rates(right[0])))
+            row = [self.titles[rule], self._source(rule), chosen, len(a), *seed_interval(a)]
+            if rule == BASELINE:
                 yield [*row, *[np.nan] * 7, ""]
                 continue
             p = corrected.get(rule, np.nan)
-            row += [found.value, found.low, found.high, two_sided(found), p, *beside[rule]]
-            yield [*row, "A/A pair" if rule == AA else word(found, p)]
+            row += [found.value, found.low, found.high, two_sided(found), p, swap_p(scores, right)]
+            better = float(np.mean((a > b) + (a == b) / 2))
+            yield [*row, better, "A/A pair" if rule == AA else word(found, p)]
 
     @table(
         "The published rules, as results/full has them, around yours: in other worlds of the same "
         "kind where the numbers of seeds differ, and on another machine.",
-        columns="rule, seeds, score, difference, diff_low, diff_high, verdict, where",
         when=lambda e: bool(e.own) and e.published_rules is not None,
         name="published",
     )
@@ -200,32 +191,27 @@ class Rules(RuleGrid):
     def common(self) -> Rows:
         from scipy.stats import binomtest, trim_mean
 
-        rates, margin = sorted(self.params.common_rates), 100 * self.statistics.margin
-        rows, tests = {}, {}
-        for rule, seeds in self.compared_rules.items():
-            own, theirs = (self.values(each, seeds, rates)[0] for each in (rule, BASELINE))
-            mine = self.at(max(rates)).with_seeds(seeds)
-            fell = {each: self._collapsed(mine, each, seeds) for each in (rule, BASELINE)}
-            only = [
-                int(np.sum(fell[a] & ~fell[b])) for a, b in ((rule, BASELINE), (BASELINE, rule))
-            ]
-            p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
-            every = self.rates_of(rule)
-            near = self._useful(rule) or [np.nan]
-            window = np.log2(max(near) / min(near))
-            tests[rule] = compare(100 * own.mean(0), 100 * theirs.mean(0), margin=margin)
-            rows[rule] = [
-                *(self.titles[rule], len(seeds), *self._interval(own.mean(0), seeds)),
-                *(trim_mean(own.ravel(), 0.25), window if len(every) > 2 else np.nan),
-                *(float(fell[rule].mean()), p, last_fifth(mine.of(rule).curve("train/entropy"))),
-                mine.of(rule).mean("train/token_share_low_negative"),
-            ]
+        rates = sorted(self.params.common_rates)
+        scores = {
+            rule: [self.values(each, seeds, rates)[0] for each in (rule, BASELINE)]
+            for rule, seeds in self.compared_rules.items()
+        }
+        tests = {rule: self._points(*(of.mean(0) for of in both)) for rule, both in scores.items()}
         corrected = _corrected(tests)
-        for rule, row in rows.items():
-            found, score, rest = tests[rule], row[:5], row[5:]
+        for rule, seeds in self.compared_rules.items():
+            own, found = scores[rule][0], tests[rule]
+            mine = self.at(max(rates)).with_seeds(seeds)
+            fell, theirs = (self._collapsed(mine, each, seeds) for each in (rule, BASELINE))
+            only = int(np.sum(fell & ~theirs)), int(np.sum(theirs & ~fell))
+            near = self._useful(rule) or [np.nan]
+            window = np.log2(max(near) / min(near)) if len(self.rates_of(rule)) > 2 else np.nan
             against = [found.value, found.low, found.high, two_sided(found)]
             against = [np.nan] * 4 if rule == BASELINE else against
-            yield [*score, *against, corrected.get(rule, np.nan), *rest]
+            row = [self.titles[rule], len(seeds), *seed_interval(own.mean(0)), *against]
+            row += [corrected.get(rule, np.nan), trim_mean(own.ravel(), 0.25), window]
+            row += [float(fell.mean()), binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0]
+            row += [last_fifth(mine.of(rule).curve("train/entropy"))]
+            yield [*row, mine.of(rule).mean("train/token_share_low_negative")]
 
     @table(
         "Every rule at every learning rate: the score that decides, mean over replicates with 95 % "
@@ -241,7 +227,7 @@ class Rules(RuleGrid):
                 if not (seeds := mine.common_seeds([rule])):
                     continue
                 scores = self.values(rule, seeds, [rate])[0][0]
-                row = [self.titles[rule], f"{rate:g}", len(seeds), *self._interval(scores, seeds)]
+                row = [self.titles[rule], f"{rate:g}", len(seeds), *seed_interval(scores)]
                 row += [float(self._collapsed(mine, rule, seeds).mean())]
                 row += [last_fifth(mine.curve("train/entropy"))]
                 row += [mine.mean("train/token_share_low_negative")]
@@ -254,20 +240,24 @@ class Rules(RuleGrid):
         "own in the grid at the same learning rate; 95 % t intervals, not corrected.",
         columns="variant, rule, seeds, score, low, high, minus_clip_higher, clip_low, clip_high, "
         "minus_grid, grid_low, grid_high",
-        when=lambda e: bool(e.params.variants) and bool(e.done("variants")),
+        when=lambda e: bool(e.params.variants) and bool(e.done(VARIANTS)),
     )
     def variants(self) -> Rows:
         for name, how in self.params.named_variants.items():
-            runs = self.variant(name)
+            runs = self.done(VARIANTS).under(name)
             grid = self.at(how.learning_rate or self.params.decided_at)
             for rule in runs.series():
                 seeds = runs.common_seeds([rule])
                 row = [name, self.titles.get(rule, rule), len(seeds)]
-                row += self._interval(self._scores(runs, rule, seeds), seeds)
+                row += seed_interval(self._scores(runs, rule, seeds))
                 for other, against in ((runs, BASELINE), (grid, rule)):
                     both = [s for s in other.common_seeds([against]) if s in seeds]
-                    same = other is runs and rule == BASELINE
-                    row += self._difference(runs, rule, other, against, () if same else both)
+                    if len(both) < 2 or (other is runs and rule == BASELINE):
+                        row += [np.nan] * 3
+                        continue
+                    theirs = self._scores(other, against, both)
+                    found = self._points(self._scores(runs, rule, both), theirs)
+                    row += [found.value, found.low, found.high]
                 yield row
 
     @table(
@@ -292,7 +282,7 @@ class Rules(RuleGrid):
         """Variant -> its runs, of those that measure the gradient of each corner."""
         names = self.params.named_variants.items()
         asked = [name for name, how in names if how.options.get("corner_gradients")]
-        return {name: runs for name in asked if (runs := self.variant(name))}
+        return {name: runs for name in asked if (runs := self.done(VARIANTS).under(name))}
 
     @figure(
         "The coefficient F of every rule against the ratio, solid for a positive and dashed for a "
@@ -302,15 +292,8 @@ class Rules(RuleGrid):
         when=lambda e: True,
     )
     def coefficients(self) -> Figure:
-        p = self.params
-        return coefficient_grid(
-            {
-                self.titles[key]: coefficients_of(
-                    rule, eps_low=p.eps_low, eps_high=p.eps_high, options=p.rl_options
-                )
-                for key, rule in self.rules.items()
-            }
-        )
+        drawn = {self.titles[k]: made(rule, self.params) for k, rule in self.rules.items()}
+        return coefficient_grid({title: coefficients_of(rule) for title, rule in drawn.items()})
 
     @figure(
         "Score over learning rate; the bar below a panel is the window of rates within the margin "
@@ -328,7 +311,7 @@ class Rules(RuleGrid):
             if seeds and len(rates) == len(self.params.learning_rates) > 1:
                 near = self._useful(rule)
                 for rate, scores in zip(rates, self.values(rule, seeds, rates)[0], strict=True):
-                    spread = self._interval(scores, seeds)
+                    spread = seed_interval(scores)
                     rows.append([self.titles[rule], rate, *spread, rate in near])
         columns = ["rule", "learning_rate", "score", "low", "high", "useful"]
         return rate_windows(pd.DataFrame(rows, columns=columns))

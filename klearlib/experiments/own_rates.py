@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -72,10 +72,10 @@ def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:
     return (places > low.max(initial=-1)) & (places < high.min(initial=len(means)))
 
 
-def counted(rates: Sequence[float]) -> str:
-    """The rates that replicates chose, as "5e-05 (14), 0.0001 (2)"."""
+def counted(rates: Iterable[float]) -> list[str]:
+    """The rates that replicates chose, each as "5e-05 (14)", or one alone as "5e-05"."""
     counts = sorted(Counter(rates).items())
-    return ", ".join(f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts)
+    return [f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts]
 
 
 def two_sided(found: Comparison) -> float:

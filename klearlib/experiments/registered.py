@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,49 +14,30 @@ from klearlib.errors import DamagedEntry
 from klearlib.paper import claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import STATISTICS, load
-from klearlib.params.statistics import StatisticsParams
 from klearlib.run.files import read_json, write_json
 
 RULES, REGISTERED = "rules.json", "registered.json"
 _TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation", "test", "why")
 """Fields of a claim that decide nothing."""
-STUDENTS, MATHS_RL, CODE_RL, HEADLINE = "students", "maths_rl", "code_rl", "headline"
-
-
-def statistics_of(profile: str) -> StatisticsParams:
-    """How a profile decides claims."""
-    return load(profile, STATISTICS)
 
 
 def digest(claim: Claim, profile: str) -> str:
     """Of all that the verdict on a claim follows from beside its runs: its rule and the profile's
     statistics.yaml."""
     rule = {name: value for name, value in asdict(claim).items() if name not in _TEXTS}
-    content = [profile, rule, asdict(statistics_of(profile))]
+    content = [profile, rule, asdict(load(profile, STATISTICS))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def note(profile: str, runs_dir: Path) -> None:
     """Write down, before a run, the rules of a profile that are not written down yet, with the
     time."""
-    known = noted(runs_dir)
+    known = read(runs_dir / RULES)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     new = {digest(each, profile): now for each in claims() if each.kind in (*COMPARED, "trend")}
     if new.keys() - known.keys():
         runs_dir.mkdir(parents=True, exist_ok=True)
         write_json(runs_dir / RULES, new | known)
-
-
-def is_exploratory(rule: str, first_run: str, known: Mapping[str, str]) -> bool:
-    """Whether a rule is younger than the first of the runs that it is applied to, or was never
-    written down. first_run: when that one ended, as its provenance says."""
-    since = known.get(rule)
-    return since is None or since > first_run
-
-
-def noted(runs_dir: Path) -> dict[str, str]:
-    """Digest of a rule -> since when it is written down here."""
-    return _read(runs_dir / RULES)
 
 
 def publish(folder: Path, profile: str, known: Mapping[str, str]) -> None:
@@ -65,21 +46,8 @@ def publish(folder: Path, profile: str, known: Mapping[str, str]) -> None:
     write_json(folder / REGISTERED, {rule: known[rule] for rule in mine})
 
 
-def published(folder: Path) -> dict[str, str]:
-    """What `publish` kept."""
-    return _read(folder / REGISTERED)
-
-
-def earliest(every: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Of several registrations of one rule the first: its digest is the rule."""
-    found: dict[str, str] = {}
-    for known in every:
-        for rule, since in known.items():
-            found[rule] = min(since, found.get(rule, since))
-    return found
-
-
-def _read(path: Path) -> dict[str, str]:
+def read(path: Path) -> dict[str, str]:
+    """What `RULES` or `REGISTERED` says: digest of a rule -> since when it is written down."""
     if not path.is_file():
         return {}
     try:

@@ -56,6 +56,11 @@ class Results:
         """The same runs, those of series out of `names` under the name there."""
         return Results({(names.get(s, s), seed): run for (s, seed), run in self.runs.items()})
 
+    def under(self, head: str) -> Results:
+        """The runs of all series "head: name", by name."""
+        mine = [each for each in self.series() if each.startswith(f"{head}: ")]
+        return self.of(*mine).renamed({each: each.removeprefix(f"{head}: ") for each in mine})
+
     def series(self) -> list[str]:
         return list(dict.fromkeys(series for series, _ in self.runs))
 
@@ -130,20 +135,13 @@ class Results:
 
     def curve(self, metric: str) -> pd.DataFrame:
         """One metric of metrics.jsonl; steps without it are left out."""
-        return _long(
+        rows = (
             (*arm, line["step"], line[metric])
             for arm, run in self.runs.items()
             for line in run.metrics
             if line[metric] is not None
         )
-
-    def positive_share(self) -> pd.DataFrame:
-        """The share of trained tokens from positives; steps that trained on none are left out."""
-        both = self.curve("train/positive_tokens").merge(
-            self.curve("train/num_tokens"), on=["series", "seed", "step"], suffixes=("", "_total")
-        )
-        both = both[both["value_total"] > 0]
-        return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")
+        return _frame(rows, "step")
 
     def mean(self, metric: str) -> float:
         return float(self.curve(metric)["value"].mean())
@@ -193,10 +191,8 @@ class Results:
         it: of each series' first seed a right response and another one, as far as drawn."""
         shown = []
         for series in self.series():
-            arm = next(arm for arm in self.runs if arm[0] == series)
-            run = self.runs[arm]
-            lines = run.samples
-            last = [line for line in lines if line["step"] == lines[-1]["step"]]
+            run = next(run for (name, _), run in self.runs.items() if name == series)
+            last = [line for line in run.samples if line["step"] == run.samples[-1]["step"]]
             by_kind = {line["reason"] == "correct": line for line in reversed(last)}
             for _, line in sorted(by_kind.items(), reverse=True):
                 item = {each.name: line.get(each.name) for each in fields(SampleItem)}
@@ -209,11 +205,12 @@ class Results:
 
     def score_curve(self, benchmark: str) -> pd.DataFrame:
         """avg@n of every evaluation on `benchmark`."""
-        return _long(
+        rows = (
             (*arm, step, each.score)
             for arm, run in self.runs.items()
             for step, each in run.evaluations.get(benchmark, {}).items()
         )
+        return _frame(rows, "step")
 
     def end_scores(self, benchmark: str, *, first: bool = False) -> pd.DataFrame:
         """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its
@@ -223,7 +220,7 @@ class Results:
             for arm, run in self.runs.items()
             if benchmark in run.evaluations
         )
-        return _frame(ends, ["series", "seed", "value"])
+        return _frame(ends)
 
     def score_changes(self) -> dict[str, list[float]]:
         """Series -> for each seed how much its score on the validation set changed."""
@@ -352,17 +349,15 @@ def last_fifth(frame: pd.DataFrame) -> float:
 
 def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.ndarray:
     """[seeds, steps]: each run's values less the straight line through them (least squares); steps
-    are one apart by default."""
+    are one apart by default. Sums alone, whose last digit no processor's LAPACK decides."""
     steps = np.arange(values.shape[1]) if steps is None else np.asarray(steps, dtype=float)
-    line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
-    return values - np.polynomial.polynomial.polyval(steps, line)
+    x, centred = steps - steps.mean(), values - values.mean(axis=1, keepdims=True)
+    square = (x * x).sum()
+    slope = (centred * x).sum(axis=1, keepdims=True) / square if square else 0.0
+    return centred - slope * x
 
 
-def _long(rows: Iterable[tuple]) -> pd.DataFrame:
-    return _frame(rows, ["series", "seed", "step", "value"])
-
-
-def _frame(rows: Iterable[tuple], columns: list[str]) -> pd.DataFrame:
+def _frame(rows: Iterable[tuple], *columns: str) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(list(rows), columns=columns)
+    return pd.DataFrame(list(rows), columns=["series", "seed", *columns, "value"])

@@ -6,8 +6,10 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Origin, Start
-from klearlib.experiments.rules import RULE_OPTIONS, TITLES, options_of, rule_spec
-from klearlib.params import VERL, FilterOptions, RLOptions, load
+from klearlib.experiments.rules import RULE_OPTIONS, TITLES, rule_spec
+from klearlib.params import VERL, RLOptions, load
+from klearlib.params.rl import FilteredParams
+from klearlib.rl.rule_table import PUBLISHED
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
     EVALUATION_TOP_P,
@@ -20,13 +22,14 @@ from klearlib.scale.cluster import parted, require_own_parts
 
 CLUSTER_S = 180.0
 """Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
+_OF_START = ("max_new_tokens", "validation_responses", "benchmarks", "deciding", "num_validation")
 _SETTINGS = (
     *("num_steps", "num_problems", "group_size", "mini_batch_problems", "learning_rate"),
     *("alpha", "eval_every", "eval_responses"),
 )
 
 
-def teacher_pass_rates(of: Origin, *, options: FilterOptions, limits: RLOptions) -> Stage:
+def teacher_pass_rates(of: Origin, params: FilteredParams) -> Stage:
     """The teacher's responses to every training problem of the code world, judged, and its pass
     rates.
 
@@ -34,6 +37,7 @@ def teacher_pass_rates(of: Origin, *, options: FilterOptions, limits: RLOptions)
         ParameterError: the profile has no teacher for it.
     """
     teacher, start = of.test_teacher(), of.start("code")
+    options, limits = params.filter_options, params.rl_options
     if teacher is None:
         raise ParameterError(
             f"profile {of.profile!r} has no teacher_code, so its code problems count as filtered: "
@@ -61,20 +65,17 @@ def teacher_pass_rates(of: Origin, *, options: FilterOptions, limits: RLOptions)
     )
 
 
-def filtered_code_start(of: Origin, *, options: FilterOptions, limits: RLOptions) -> Start:
+def filtered_code_start(of: Origin, params: FilteredParams) -> Start:
     """The start of code RL without the problems whose tests the teacher's programs seldom pass
     (5.2.4); all of them where the profile's problems have passed the filter already."""
-    start = of.start("code")
+    start, options = of.start("code"), params.filter_options
     if of.test_teacher() is None:
         return start
     pool = Stage(
         "test_filter",
         "klearlib.curation.pass_rates:keep_by_pass_rate",
         {"threshold": options.threshold, "keep_equal": options.keep_equal},
-        {
-            "world": start.world,
-            "pass_rates": teacher_pass_rates(of, options=options, limits=limits),
-        },
+        {"world": start.world, "pass_rates": teacher_pass_rates(of, params)},
         label="problems kept by the teacher's pass rate",
         estimate_s=2.0,
     )
@@ -106,19 +107,14 @@ def rl_arm(
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
             does not say how, a rollout does not fit into what it says, or the rule is a user's.
     """
-    options = replace(options or params.rl_options, **options_of(rule))
+    published = PUBLISHED.get(rule["name"]) if isinstance(rule, dict) else None
+    options = options or params.rl_options
+    options = replace(options, **published.options) if published else options
     settings = {name: getattr(params, name) for name in _SETTINGS if name not in changes} | changes
     rollouts = settings["num_steps"] * settings["num_problems"] * settings["group_size"]
     settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
-    settings |= {
-        "max_new_tokens": start.max_new_tokens,
-        "validation_responses": start.validation_responses,
-        "benchmarks": start.benchmarks,
-        "deciding": start.deciding,
-        "num_validation": start.num_validation,
-        "code_reward": code_reward,
-        "steps_before": steps_before,
-    }
+    settings |= {name: getattr(start, name) for name in _OF_START}
+    settings |= {"code_reward": code_reward, "steps_before": steps_before}
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
     if params.engine == VERL and ("source" in clipping or clipping["name"] not in TITLES):
         raise ParameterError(
@@ -153,12 +149,11 @@ def rl_arm(
 def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
     """What the model that a run starts from can do, once for all runs of a seed."""
     how = {name: settings[name] for name in ("max_new_tokens", *JUDGED_BY)}
+    validation = {"validation": start.num_validation}
     asked = {
         "start": (start.benchmarks, "eval_responses", EVALUATION_TEMPERATURE, EVALUATION_TOP_P),
-        "start_validation": (
-            {"validation": start.num_validation}, "validation_responses", 1.0, 1.0,
-        ),
-    }  # fmt: skip
+        "start_validation": (validation, "validation_responses", 1.0, 1.0),
+    }
     return {
         name: Stage(
             "evaluate",

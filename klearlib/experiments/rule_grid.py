@@ -4,7 +4,7 @@ conditions."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.evaluate.statistics import compare
+from klearlib.evaluate.statistics import Comparison, compare
 from klearlib.experiments.benchmarks import decided_on, deciding
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import origins
@@ -20,7 +20,6 @@ from klearlib.experiments.own_rates import useful_rates
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import at_rate, read_rules, require_usable, rule_key, rule_title
-from klearlib.experiments.score_tables import seed_interval
 from klearlib.params import RLOptions
 from klearlib.params.fields import Record, amended, choice, count, parameter
 from klearlib.params.options import NOT_STATED
@@ -95,15 +94,7 @@ class RuleGridParams(MathsRLParams):
             both += variant.rules
             if other := sorted({*variant.seeds} - {*self.seeds}):
                 raise ParameterError(f"variants: {name}: seeds has {other[0]}, which seeds has not")
-        if self.mini_batch_problems == self.num_problems:
-            raise ParameterError(
-                f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
-                "where every ratio is 1 and all rules are equal: "
-                f"give less than num_problems {self.num_problems}"
-            )
-        how = {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
-        for rule in both:
-            require_usable(rule, **how)
+        require_usable(both, self)
 
     @property
     def named_variants(self) -> dict[str, Variant]:
@@ -145,18 +136,18 @@ class RuleGrid(Experiment):
         cells = [(rule, rate) for rule in self.rules for rate in self.rates_of(rule)]
         rest = [cell for cell in cells if cell not in first]
         starts = {seed: of.start("math") for seed, of in origins(p.profile, p.seeds).items()}
-        found = {}
-        for part in (first, rest):
-            for seed, (rule, rate) in itertools.product(p.seeds, part):
-                found[at_rate(rate, rule), seed] = rl_arm(
-                    p,
-                    starts[seed],
-                    label=f"{self.titles[rule]}, learning rate {rate:g}",
-                    seed=seed,
-                    rule=self.rules[rule],
-                    learning_rate=rate,
-                )
-        return found
+        return {
+            (at_rate(rate, rule), seed): rl_arm(
+                p,
+                starts[seed],
+                label=f"{self.titles[rule]}, learning rate {rate:g}",
+                seed=seed,
+                rule=self.rules[rule],
+                learning_rate=rate,
+            )
+            for part in (first, rest)
+            for seed, (rule, rate) in itertools.product(p.seeds, part)
+        }
 
     @cached_property
     def variant_arms(self) -> dict[Arm, Stage]:
@@ -179,15 +170,7 @@ class RuleGrid(Experiment):
 
     def at(self, rate: float) -> Results:
         """The runs at one learning rate, by rule."""
-        names = {at_rate(rate, rule): rule for rule in self.rules}
-        return self.runs.of(*names).renamed(names)
-
-    def variant(self, name: str) -> Results:
-        """The runs of a variant, by rule."""
-        runs = self.done(VARIANTS)
-        head = f"{name}: "
-        names = {each: each.removeprefix(head) for each in runs.series() if each.startswith(head)}
-        return runs.of(*names).renamed(names)
+        return self.runs.under(f"learning rate {rate:g}")
 
     def judged_on(self) -> dict[str, Results]:
         return {"": self.at(self.params.decided_at), "E5": self.runs}
@@ -195,10 +178,9 @@ class RuleGrid(Experiment):
     def looked_on(self) -> list[Results]:
         return [self.at(self.params.decided_at)]
 
-    def common_seeds(self, *rules: str, rates: Iterable[float] = ()) -> list[int]:
-        """The seeds that all of `rules` have finished at all of `rates`, by default those that all
-        of them run at."""
-        rates = [*rates] or self.rates_of(*rules)
+    def common_seeds(self, *rules: str) -> list[int]:
+        """The seeds that all of `rules` have finished at all rates that all of them run at."""
+        rates = self.rates_of(*rules)
         return self.runs.common_seeds([at_rate(x, rule) for x in rates for rule in rules])
 
     def values(
@@ -206,14 +188,10 @@ class RuleGrid(Experiment):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Of a rule, [rates, seeds] each: the score by which claims are decided, and the right
         responses to the validation set at the last step."""
-        on = self.decided_on_benchmarks
-        scores, right = [], []
-        for rate in rates:
-            mine = self.at(rate)
-            scores.append(mine.replicate_scores(rule, seeds, on, statistic="second_half"))
-            ends = mine.ends(rule, "validation")
-            right.append([ends[seed].total("right") for seed in seeds])
-        return np.array(scores), np.array(right)
+        runs = [self.at(rate) for rate in rates]
+        ends = [mine.ends(rule, "validation") for mine in runs]
+        right = [[each[seed].total("right") for seed in seeds] for each in ends]
+        return np.array([self._scores(mine, rule, seeds) for mine in runs]), np.array(right)
 
     @cached_property
     def decided_in_words(self) -> str:
@@ -231,22 +209,14 @@ class RuleGrid(Experiment):
         on = self.decided_on_benchmarks
         return runs.replicate_scores(rule, seeds, on, statistic="second_half")
 
-    def _difference(
-        self, runs: Results, rule: str, other: Results, against: str, seeds: Sequence[int]
-    ) -> list[float]:
-        """In points, with its interval; NaN for fewer than two seeds."""
-        if len(seeds) < 2:
-            return [np.nan] * 3
-        a, b = self._scores(runs, rule, seeds), self._scores(other, against, seeds)
-        found = compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
-        return [found.value, found.low, found.high]
+    def _points(self, a: np.ndarray, b: np.ndarray) -> Comparison:
+        """a - b in points, paired by replicate."""
+        return compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
 
     def _collapsed(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
         """bool [seeds]: whether a run ends further below its start than C3 allows."""
         most = paper.claim("C3").rule.numbers["max_score_drop"]
-        ends, starts = (runs.of(rule).end_scores("validation", first=f) for f in (False, True))
-        ends, starts = (each.set_index("seed")["value"].loc[[*seeds]] for each in (ends, starts))
-        return (starts - ends).to_numpy() > most
+        return -np.array(runs.with_seeds(seeds).score_changes()[rule]) > most
 
     def _useful(self, rule: str) -> list[float]:
         """The useful rates of a rule, over the seeds that it has at all of its rates."""
@@ -256,8 +226,3 @@ class RuleGrid(Experiment):
         means = self.values(rule, seeds, rates)[0].mean(1)
         near = useful_rates(means, margin=self.statistics.margin)
         return [rate for rate, is_near in zip(rates, near, strict=True) if is_near]
-
-    def _interval(self, scores: np.ndarray, seeds: Sequence[int]) -> list[float]:
-        import pandas as pd
-
-        return [*seed_interval(pd.Series(scores, pd.Index(seeds, name="seed")))]

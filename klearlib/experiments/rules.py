@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.params import RLOptions, did_you_mean
 from klearlib.params.own_files import text_of
 from klearlib.report.style import own_series
 from klearlib.rl.rule_table import PUBLISHED
+
+if TYPE_CHECKING:
+    from klearlib.rl.coefficients import Rule
 
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
@@ -101,12 +105,6 @@ def rule_key(rule: str | dict) -> str:
     return rule["name"] if rule.keys() == {"name"} else rule_title(rule)
 
 
-def options_of(rule: str | dict) -> dict:
-    """The fields of `RLOptions` that belong to a published rule."""
-    known = PUBLISHED.get(rule["name"]) if isinstance(rule, dict) else None
-    return known.options if known else {}
-
-
 def at_rate(rate: float, rule: str) -> str:
     """The series of a rule in a grid of learning rates."""
     return f"learning rate {rate:g}: {rule}"
@@ -137,21 +135,38 @@ def rule_spec(rule: str | dict, *, eps_low: float, eps_high: float, options: RLO
     return {"name": rule["name"]} | {n: v for n, v in spec.items() if v is not None}
 
 
-def require_usable(rule: str | dict, *, eps_low: float, eps_high: float, options: RLOptions):
-    """Raises ParameterError where a rule with values or a file of its own cannot be made, or where
-    its function fails on a small grid; see `klearlib.rl.coefficients`."""
-    if isinstance(rule, str) or rule.keys() == {"name"}:
-        return  # as it stands in the library
-    from klearlib.rl.rule_specs import check_function, rule_from
+def made(rule: str | dict, params) -> Rule:
+    """A rule by the clip range and the options of a notebook."""
+    from klearlib.rl.rule_specs import rule_from
 
-    try:
-        found = rule_from(rule_spec(rule, eps_low=eps_low, eps_high=eps_high, options=options))
-        if found.by_function or found.weights is not None:
-            check_function(found)
-        elif "source" in rule and _values(rule):
-            raise ValueError(f"a Rule has its own numbers: leave out {', '.join(_values(rule))}")
-    except ValueError as error:
-        raise ParameterError(f"rules, {rule['name'].rstrip(':')}: {error}") from None
+    how = {"eps_low": params.eps_low, "eps_high": params.eps_high, "options": params.rl_options}
+    return rule_from(rule_spec(rule, **how))
+
+
+def require_usable(rules: Sequence[str | dict], params) -> None:
+    """Raises ParameterError where all rules of a notebook are equal, where one with values or a
+    file of its own cannot be made, or where its function fails on a small grid; see
+    `klearlib.rl.coefficients`."""
+    if params.mini_batch_problems == params.num_problems and len(rules) > 1:
+        raise ParameterError(
+            f"mini_batch_problems {params.mini_batch_problems} makes one update per rollout, where "
+            "every ratio is 1 and all clipping rules are equal: give less than num_problems "
+            f"{params.num_problems}"
+        )
+    for rule in rules:
+        if isinstance(rule, str) or rule.keys() == {"name"}:
+            continue  # as it stands in the library
+        from klearlib.rl.rule_specs import check_function
+
+        try:
+            found = made(rule, params)
+            if found.by_function or found.weights is not None:
+                check_function(found)
+            elif "source" in rule and _values(rule):
+                names = ", ".join(_values(rule))
+                raise ValueError(f"a Rule has its own numbers: leave out {names}")
+        except ValueError as error:
+            raise ParameterError(f"rules, {rule['name'].rstrip(':')}: {error}") from None
 
 
 def _read(given: object) -> str | dict:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from klearlib import paper
 from klearlib.evaluate.statistics import compare
-from klearlib.experiments.benchmarks import titles
+from klearlib.experiments.benchmarks import curve_titles, titles
 from klearlib.experiments.results import Results
 from klearlib.report.curves import Panel, seed_bands
 from klearlib.report.style import series_style
@@ -22,42 +22,33 @@ _LEVEL = 0.95
 _ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
 
 
-class Difference(NamedTuple):
-    """A mean difference with its 95 % interval over seeds, or, where there is one seed, over
-    problems, which says nothing about other seeds."""
-
-    value: float
-    low: float
-    high: float
-    interval_over: str
-
-
-def difference(a: np.ndarray, b: np.ndarray) -> Difference:
-    """The mean of a - b, paired; a, b: float [seeds, problems]. The paired t interval over seeds,
-    or over the problems of a single seed.
+def difference(deltas: np.ndarray) -> tuple[float, float, float, str]:
+    """The mean of paired differences, float [seeds, problems], with its 95 % t interval over seeds,
+    or over the problems of a single seed, which says nothing about other seeds; and which it is.
 
     Where all differences are equal, or there is one problem, there is no interval: that is a lack
     of data and no certainty.
     """
-    mean, over = float((a - b).mean()), "seeds" if len(a) > 1 else "problems"
-    if len(a) == 1:
-        a, b = a[0], b[0]
-    if len(a) > 1:
-        found = compare(a, b, margin=1.0, level=_LEVEL)
+    mean, over = float(deltas.mean()), "seeds" if len(deltas) > 1 else "problems"
+    values = deltas if len(deltas) > 1 else deltas[0]
+    if len(values) > 1:
+        found = compare(values, np.zeros_like(values), margin=1.0, level=_LEVEL)
         if _ROUNDING < found.high - found.low < np.inf:
-            return Difference(mean, found.low, found.high, over)
-    return Difference(mean, float("nan"), float("nan"), "none")
+            return mean, found.low, found.high, over
+    return mean, float("nan"), float("nan"), "none"
 
 
-def seed_interval(values: pd.Series, *, lowest: float = 0.0) -> tuple[float, float, float]:
+def seed_interval(values: Iterable[float], *, lowest: float = 0.0) -> tuple[float, float, float]:
     """Mean over seeds of a rate with its 95 % t interval, cut to [`lowest`, 1]: (mean, low, high).
 
-    values: indexed by seed. lowest: 0, or -1 for a difference of rates. With few seeds the t
+    values: one for each seed. lowest: 0, or -1 for a difference of rates. With few seeds the t
     interval goes past what a rate can be; the cut takes no possible value away, so it covers as
     often. What decides claims is not made of it.
     """
-    frame = values.rename("value").reset_index().assign(series="all", step=0)
-    band = seed_bands(frame, least=2).iloc[0]
+    import pandas as pd
+
+    frame = pd.DataFrame({"series": "all", "step": 0, "value": [*values]})
+    band = seed_bands(frame.assign(seed=frame.index), least=2).iloc[0]
     low, high = np.clip([band["low"], band["high"]], lowest, 1.0).tolist()
     return band["mean"], low, high
 
@@ -74,21 +65,22 @@ def wilson(part: int, total: int) -> tuple[float, float, float]:
 
 def learning_table(
     runs: Results,
+    profile: str,
+    domain: str,
     *,
-    series: Sequence[str],
-    benchmarks: Mapping[str, str],
     paper_figures: Mapping[str, str],
     what: str,
     tests: bool = False,
 ) -> pd.DataFrame:
-    """Scores at the first and the last step: mean over seeds with its 95 % t interval.
+    """Scores at the first and the last step on what RL on a domain is measured on: mean over seeds
+    with its 95 % t interval.
 
     One row for each benchmark and series: start, end, gain = end - start (paired by seed), the
     intervals of end and of gain, and the paper's last plotted value, all in fractions; and how many
     responses of the last evaluations could not be judged (they count as wrong) or were truncated.
 
     Args:
-        benchmarks: name of the evaluations -> title. paper_figures: name -> the paper's figure.
+        paper_figures: name of a benchmark -> the paper's figure.
         what: the heading of the column that names the series ("rule", "reward").
         tests: with the mean share of tests that the programs of the last evaluations pass.
     """
@@ -98,8 +90,8 @@ def learning_table(
     columns += ["end_tests_passed"] * tests + ["gain", "gain_low", "gain_high"]
     columns += ["paper_last", "not_judged", "truncated"]
     rows = []
-    for name, title in benchmarks.items():
-        for arm, mine in runs.each(series):
+    for name, title in curve_titles(profile, domain).items():
+        for arm, mine in runs.each(runs.series()):
             wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = seed_interval(last), seed_interval(last - first, lowest=-1.0)
@@ -111,13 +103,13 @@ def learning_table(
 
 @dataclass(frozen=True)
 class Row:
-    """An arm of a table of the paper: its label and runs, the paper's cell for one of the paper's
-    benchmarks, as a fraction, and its group and mark in the figure. first: the score is that of the
-    runs' first evaluation. paper is None where the paper has no such row."""
+    """An arm of a table of the paper: its label and runs, the paper's cells as fractions, by its
+    benchmarks, as far as it has them, and its group and mark in the figure. first: the score is
+    that of the runs' first evaluation."""
 
     label: str
     runs: Results
-    paper: Callable[[str], float] | None
+    paper: Mapping[str, float]
     group: str
     mark: str
     first: bool = False
@@ -140,9 +132,8 @@ def score_table(rows: Sequence[Row], benchmarks: Mapping[str, str], profile: str
             continue
         parts, printed, counts = [], [], []
         for name, paper_name in benchmarks.items():
-            scores = row.runs.end_scores(name, first=row.first)
-            parts.append(scores.set_index("seed")["value"])
-            printed.append(row.paper(paper_name))
+            parts.append(row.runs.end_scores(name, first=row.first)["value"])
+            printed.append(row.paper.get(paper_name, float("nan")))
             counts.append(row.runs.end_counts(name, first=row.first))
             line = [called[name], row.label, len(row.runs), *seed_interval(parts[-1])]
             lines.append([*line, paper_name, printed[-1], *counts[-1]])
@@ -171,14 +162,14 @@ def score_bars(
     columns, panels = ["series", "group", "value"], []
     places = {seed: place for place, seed in enumerate(seeds)}
     for name, printed in benchmarks.items():
-        cells = [(row.mark, row.group, row.paper(printed)) for row in rows if row.paper]
+        cells = [(r.mark, r.group, r.paper[printed]) for r in rows if printed in r.paper]
         ours = [
             row.runs.end_scores(name, first=row.first).assign(series=row.mark, group=row.group)
             for row in rows
             if row.runs
         ]
         title = score_title(profile, name, responses)
-        theirs = pd.DataFrame(cells, columns=columns).dropna()
+        theirs = pd.DataFrame(cells, columns=columns)
         scores = pd.concat(ours) if ours else pd.DataFrame(columns=[*columns, "seed"])
         if seeds:
             scores = scores.sort_values("seed", key=lambda s: s.map(places), kind="stable")
@@ -191,23 +182,13 @@ def score_title(profile: str, benchmark: str, responses: int) -> str:
     return f"{titles(profile)[benchmark]}, avg@{responses}"
 
 
-def paper_cell(number: int, benchmark: str, column: str) -> float:
-    """A cell of a table of the paper as a fraction; NaN for the column "", which no table has."""
-    return float(paper.table(number).loc[benchmark, column]) / 100 if column else float("nan")
-
-
 def paper_last(name: str | None, series: str) -> float:
     """The last value that the paper's figure `name` plots for `series`; NaN where there is none."""
-    mine = [] if name is None else paper_curve(name, series)
-    return float(mine.iloc[-1]) if len(mine) else float("nan")
-
-
-def paper_curve(name: str, series: str) -> pd.Series:
-    """What the paper's figure `name` plots for `series`, by step; empty for a series that it has
-    not."""
+    if name is None:
+        return float("nan")
     printed = paper.figure(name)
-    mine = printed[printed["series"].map(printed.attrs["keys"]) == series]
-    return mine.set_index("step")["value"].sort_index()
+    mine = printed[printed["series"].map(printed.attrs["keys"]) == series].sort_values("step")
+    return float(mine["value"].iloc[-1]) if len(mine) else float("nan")
 
 
 def score_panel(params, runs: Results, benchmark: str, paper_figure: str, also: str = "") -> Panel:

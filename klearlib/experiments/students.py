@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from klearlib.experiments.benchmarks import counterparts, decided_on
+from klearlib import paper
+from klearlib.experiments.benchmarks import counterparts
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
-from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
-from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
+from klearlib.experiments.score_tables import Row, score_bars, score_table
 from klearlib.experiments.shown import Frame, table
 from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
@@ -26,7 +26,7 @@ class DataExperiment(Experiment):
     replicate has its own."""
 
     phase = "long chain-of-thought SFT"
-    replicated = STUDENTS
+    replicated = "students"
 
     @cached_property
     def data(self) -> Origin:
@@ -60,17 +60,13 @@ class StudentExperiment(DataExperiment):
     """Students that differ in their examples alone, beside tables of the paper.
 
     students: the arms, which claims name by series or by group. printed: the tables in `beside` in
-    words. choose: of an origin, series -> the stage that chooses its examples.
+    words. choose: of an origin and a student, the stage that chooses its examples.
     """
 
     students: ClassVar[tuple[Student, ...]]
     beside: ClassVar[tuple[Beside, ...]]
     printed: ClassVar[str]
-    choose: Callable[[Origin], Mapping[str, Stage]]
-
-    @cached_property
-    def chosen(self) -> Mapping[str, Stage]:
-        return self.choose(self.data)
+    choose: Callable[[Origin, Student], Stage]
 
     def own(self, domain: str, name: str):
         """A parameter of the students of a domain: those of code have ``code_`` before it."""
@@ -84,11 +80,10 @@ class StudentExperiment(DataExperiment):
     def arms(self) -> dict[Arm, Stage]:
         p, found = self.params, {}
         for seed, data in origins(p.profile, p.seeds, p.data_options).items():
-            chosen = self.choose(data)
             for each in self.students:
                 found[each.series, seed] = data.student(
                     each.domain,
-                    chosen[each.series],
+                    self.choose(data, each),
                     self.schedule(each.domain),
                     label=each.label,
                     seed=seed,
@@ -102,22 +97,17 @@ class StudentExperiment(DataExperiment):
     @property
     def measured_by(self) -> str:
         """As "avg@4", or "avg@4 for maths, avg@2 for code"."""
-        domains = [each.domain for each in self.beside]
-        words = [f"avg@{self.own(domain, 'eval_responses')}" for domain in domains]
-        each = [f"{text} for {DOMAIN_WORDS[d]}" for d, text in zip(domains, words, strict=True)]
-        return ", ".join(each if len(each) > 1 else words)
+        words = {b.domain: f"avg@{self.own(b.domain, 'eval_responses')}" for b in self.beside}
+        if len(words) == 1:
+            return "".join(words.values())
+        return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
 
     def rows(self, beside: Beside) -> list[Row]:
-        return [
-            Row(
-                each.label,
-                self.runs.of(series),
-                lambda name, column=each.column: paper_cell(beside.table, name, column),
-                each.group,
-                each.mark,
-            )
-            for series, each in self.of_domain(beside.domain).items()
-        ]
+        printed, found = paper.table(beside.table) / 100, []
+        for series, each in self.of_domain(beside.domain).items():
+            cells = printed[each.column].to_dict() if each.column else {}
+            found.append(Row(each.label, self.runs.of(series), cells, each.group, each.mark))
+        return found
 
     @table(
         "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
@@ -150,7 +140,7 @@ class StudentExperiment(DataExperiment):
     def evidence(self) -> dict[str, Evidence | str]:
         found = {}
         for each in self.beside:
-            arms, domain = self.of_domain(each.domain), each.domain
+            arms = self.of_domain(each.domain)
             known = {*arms, *(arm.group for arm in arms.values())}
             for name in each.claims:
                 if absent := [arm for arm in claim(name).arms if arm not in known]:
@@ -158,8 +148,7 @@ class StudentExperiment(DataExperiment):
                     continue
                 groups = {s: arm.group for s, arm in arms.items() if arm.group in claim(name).arms}
                 runs = self.runs.of(*arms).renamed(groups)
-                words = [decided_on(name, self.params.profile, domain)]
-                found[name] = self.compared(name, runs, domain, words=words)
+                found[name] = self.compared(name, runs, each.domain)
         return found
 
     def common_notes(self, arms: str) -> list[str]:

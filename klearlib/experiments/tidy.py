@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -159,26 +159,26 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
 
     arms: (set, series, seed) -> run.
     """
+    import pyarrow as pa
+
     runs = {run.key: run for run in arms.values()}
-    _write(folder / RUNS, _columns(_row(*arm, run) for arm, run in arms.items()))
-    values = (
+    _write(folder / RUNS, pa.Table.from_pylist, [_row(*arm, run) for arm, run in arms.items()])
+    values = [
         {"run": key, "step": line["step"], "metric": name, "value": value}
         for key, run in runs.items()
         for line in run.metrics
         for name, value in line.items()
         if name != "step"
-    )
-    _write(folder / CURVES, _columns(values))
+    ]
+    _write(folder / CURVES, pa.Table.from_pylist, values)
     parts = [
         each.columns(run=key, step=step, benchmark=name)
         for key, run in runs.items()
         for name, steps in run.evaluations.items()
         for step, each in steps.items()
     ]
-    _write(
-        folder / EVALUATIONS,
-        {name: [it for part in parts for it in part[name]] for name in _TYPES[EVALUATIONS]},
-    )
+    every = {name: [it for part in parts for it in part[name]] for name in _TYPES[EVALUATIONS]}
+    _write(folder / EVALUATIONS, pa.Table.from_pydict, every)
 
 
 def _metrics(lines: Sequence[dict]) -> dict[str, list[dict]]:
@@ -222,22 +222,14 @@ def _row(which: str, series: str, seed: int, run: Run) -> dict:
     }
 
 
-def _columns(rows: Iterable[dict]) -> dict[str, list]:
-    columns: dict[str, list] = {}
-    for row in rows:
-        for name, value in row.items():
-            columns.setdefault(name, []).append(value)
-    return columns
-
-
-def _write(path: Path, columns: Mapping[str, list]) -> None:
+def _write(path: Path, make: Callable, rows: list | dict) -> None:
+    """A table by a maker of pyarrow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
-    table = pa.table({name: columns.get(name, []) for name in schema.names}, schema)
     content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd")
+    pq.write_table(make(rows, schema=schema), content, compression="zstd")
     write_bytes(path, content.getvalue(), make_folder=True)
 
 

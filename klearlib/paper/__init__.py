@@ -26,6 +26,8 @@ _RULES = {"GRPO w/ Clip Higher": "clip_higher", "GPPO": "gppo", "CISPO": "cispo"
 _REWARDS = {"Hard Reward": "hard", "Soft Reward": "soft"}
 _TESTS = {"w/o Filter": "no_filter", "Filter": "filter"}
 _ADVANTAGES = {"w/o adv=0 Filter": "no_filter", "adv=0 Filter": "filter"}
+PRINTED = _RULES | _REWARDS | _TESTS | _ADVANTAGES
+"""Series as the figures print it -> key of that arm in this suite."""
 
 # name -> file, what the value is, its unit, printed series -> key of that arm in this suite
 _FIGURES: dict[str, tuple[str, str, str, dict[str, str]]] = {

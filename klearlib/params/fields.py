@@ -44,7 +44,7 @@ def parameter(default=MISSING, *, help: str, **limits):
     and `place` (the paper's value and where it says so), `keyed` (False: the value cannot change a
     result, so it is no part of a cache key), `asset` ("model": the value names one, None names
     none), `check` (of an object, for which no other limit holds: a function that gives it or raises
-    ParameterError), `written` (name -> how to write what people take for a parameter of that name).
+    ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -106,10 +106,11 @@ def check_values(record: type, values: dict, where: str):
     `where` opens each message. An integer is accepted for a number and becomes a float; a bool is
     no integer. A record of plain fields checks its ranges itself.
 
-    Raises:
-        ParameterError: one line that names the parameter and the fix; all unknown names, or all
-            that are missing, at once.
+    Raises ParameterError: one line that names the parameter and the fix; all unknown names, or all
+    that are missing, at once.
     """
+    is_dict = isinstance(values, dict)
+    require(is_dict, f"{where} must be a mapping of names to values, got {values!r}")
     fields = {field.name: field for field in shown_fields(record)}
     unknown = [f"{name!r}: {_instead(name, fields)}" for name in values if name not in fields]
     require(not unknown, f"{where}: unknown parameter {'; '.join(unknown)}")
@@ -138,8 +139,6 @@ def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
     """What to write in the place of a name that is no parameter: a field of an option stands inside
     of it."""
     for field in fields.values():
-        if how := field.metadata.get("written", {}).get(name):
-            return f"write {how}"
         record = field.metadata.get("record")
         if record and name in {each.name for each in dataclasses.fields(record)}:
             return f"write it as {field.name}={{{name}: ...}}"
@@ -178,10 +177,10 @@ def _checked(value, kind, where: str, limits):
     """`value` as `kind`, or ParameterError; a list's limits hold for each of its elements."""
     if kind is object:
         return value
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+    if isinstance(kind, types.UnionType):  # with None
         if value is None:
             return None
-        (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
+        kind = typing.get_args(kind)[0]
     if dict in (kind, typing.get_origin(kind)):
         return _checked_dict(value, where, limits)
     if typing.get_origin(kind) is list:
@@ -204,11 +203,11 @@ def _checked(value, kind, where: str, limits):
 
 
 def _checked_dict(value, where: str, limits) -> dict:
-    is_dict = isinstance(value, dict)
-    require(is_dict, f"{where} must be a mapping of names to values, got {value!r}")
     if "record" in limits:
         complete = check_values(limits["record"], value, where)
         return {name: getattr(complete, name) for name in value}
+    is_dict = isinstance(value, dict)
+    require(is_dict, f"{where} must be a mapping of names to values, got {value!r}")
     if "entries" not in limits:
         return dict(value)
     require(value or limits.get("may_be_empty"), f"{where} is empty: name at least one")
@@ -216,8 +215,6 @@ def _checked_dict(value, where: str, limits) -> dict:
     for name, each in value.items():
         is_text = isinstance(name, str)
         require(is_text, f'{where} has the name {name!r}: write it in quotes, "{name}"')
-        needs = "a mapping of names to values, or {} where it needs none"
-        require(isinstance(each, dict), f"{where}: {name} must be {needs}, got {each!r}")
         complete = check_values(limits["entries"], each, f"{where}: {name}")
         checked[name] = dataclasses.asdict(complete)
     return checked

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import yaml
 
-from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.errors import ParameterError
 from klearlib.params.fields import check_values
 from klearlib.params.files import load_profile, profiles
 from klearlib.params.options import NotebookParams
 from klearlib.params.project import root
-from klearlib.run.files import read_json, write_json
+from klearlib.run.entry import read_own_json
+from klearlib.run.files import write_json
 
 CHANGES = "changes.json"
 """In a folder that is not named after its profile: the profile, and what differs from it."""
@@ -144,21 +145,18 @@ def read_place(folder: Path) -> Place:
     return _written(folder) or Place(folder, folder.name, {})
 
 
-def own_places(profile: str) -> list[Place]:
-    """The folders with results of changed parameters, or named by ``--out``, of `profile`."""
-    folders = sorted(path.parent for path in (root() / "results").glob(f"*/{CHANGES}"))
-    return [place for place in map(read_place, folders) if place.profile == profile]
+def own_places(place: Place) -> list[Place]:
+    """The folders beside `place` with results of changed parameters, or named by ``--out``, of its
+    profile."""
+    folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
+    return [each for each in map(read_place, folders) if each.profile == place.profile]
 
 
 def _written(folder: Path) -> Place | None:
-    try:
-        content = read_json(folder / CHANGES)
-        return Place(folder, content["profile"], dict(content["changes"]))
-    except FileNotFoundError:
+    if not (folder / CHANGES).is_file():
         return None
-    except (ValueError, KeyError, TypeError):
-        path = folder / CHANGES
-        raise DamagedEntry(f"{path} is damaged: delete {folder}, then run again") from None
+    content = read_own_json(folder / CHANGES)
+    return Place(folder, content["profile"], content["changes"])
 
 
 def _mixed(there: Place, wanted: Place) -> ParameterError:

@@ -14,8 +14,7 @@ def root() -> Path:
     Parents of the working directory are asked first (a kernel starts in notebooks/ under
     JupyterLab, in the caller's folder under papermill), then those of this package.
 
-    Raises:
-        ParameterError: there is none.
+    Raises ParameterError: there is none.
     """
     named = os.environ.get("KLEAR_ROOT")
     if named:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from klearlib.report.curves import COLUMNS, Panel, learning_curves, seed_bands, title
 from klearlib.report.style import figure_style, new_figure, series_style
 
@@ -224,8 +226,6 @@ def heat_maps(frame: pd.DataFrame) -> Figure:
     frame: columns rule, rate, updates, score (a fraction), stable (share of the runs); one row for
     each cell that has runs.
     """
-    import numpy as np
-
     if not len(frame):
         return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
     rules = list(dict.fromkeys(frame["rule"]))

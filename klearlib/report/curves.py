@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from klearlib.report.style import PAPER_DASH, figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
@@ -60,7 +62,6 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
     >>> seed_bands(frame)[["mean", "num_seeds"]].values.tolist()
     [[0.5, 2.0]]
     """
-    import numpy as np
     import pandas as pd
     from scipy.special import stdtrit
 
@@ -311,8 +312,6 @@ def _draw_ours(
 def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, count: int) -> None:
     """One rule's F against the ratio, as the `place`-th of `count` lines that may coincide. A fall
     to zero is no slope: the line stops there and a dotted one joins its ends."""
-    import numpy as np
-
     style = series_style(rule)
     ratio, value = (line[column].to_numpy(float) for column in ("ratio", "coefficient"))
     falls = np.flatnonzero((value[1:] == 0) != (value[:-1] == 0))
@@ -384,8 +383,6 @@ def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: fl
 
 def _limits(values, *, log: bool) -> tuple[float, float] | None:
     # From the seeds' own values: the band of a few is so wide that it would squeeze curves flat.
-    import numpy as np
-
     values = values[np.isfinite(values) & ((values > 0) | (not log))]
     if not len(values):
         return None

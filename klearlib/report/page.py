@@ -11,10 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from klearlib.errors import KlearError
-from klearlib.paper import claim as paper_claim
-from klearlib.params.place import in_brief, in_yaml, read_place
-from klearlib.report.forest import forest_plot
+from klearlib.params.place import read_place
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
@@ -27,8 +24,6 @@ from klearlib.report.section import (
 from klearlib.report.tables import read_csv
 from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
-
-_FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", "gpu", "cpu")
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
@@ -49,7 +44,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     shared = {
         "place": place,
         "paper_scale": is_paper_scale(place.profile),
-        "changed": changed_rows(sections),
         "facts": header_facts(sections),
         "sections": sections,
         "published": published,
@@ -57,6 +51,8 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "entries": entries,
         "counterparts": counterparts,
     }
+    before = results_dir / "report.html"
+    drawn = drawn_in(before.read_text(encoding="utf-8")) if before.is_file() else {}
     deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
     page = render(
         "page.html.j2",
@@ -69,26 +65,13 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         if place.changes
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
-        formulas=_formulas(sections, results_dir / "report.html"),
-        forest=_forest,
-        ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
+        formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))
     ledger_text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     _write_changed(results_dir / "claims.json", ledger_text)
     return _write_changed(results_dir / "report.html", page)
-
-
-def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]:
-    """Parameter, the profile's value, the value here, and the numbers of the notebooks in which
-    they differ so."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for section in sections:
-        for name, (own, here) in section.changed.items():
-            numbers = rows.setdefault((name, in_yaml(in_brief(own)), in_yaml(in_brief(here))), [])
-            numbers.append(section.notebook.partition("_")[0])
-    return [(*values, " ".join(numbers)) for values, numbers in sorted(rows.items())]
 
 
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:
@@ -128,29 +111,6 @@ def _hardware_text(record: dict) -> str:
     parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
     parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
-
-
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
-    formulas = {}
-    for section in sections:
-        for equation in section.equations:
-            try:
-                known = drawn.get(equation.latex.strip())
-                formulas[equation.latex] = known or formula_svg(equation.latex)
-            except KlearError as error:
-                where = f"{section.notebook}/section.json, Eq. {equation.number}"
-                raise KlearError(f"{where}: {error}") from error
-    return formulas
-
-
-def _forest(entry: dict) -> str:
-    """The entry's comparisons, each beside the paper's own difference."""
-    claim = paper_claim(entry["claim"])
-    papers = {comparison.name: comparison.paper for comparison in claim.comparisons}
-    rows = [{**row, "paper": papers.get(row["name"])} for row in entry["comparisons"]]
-    return forest_plot(rows, percent=claim.unit == "fraction")
 
 
 def _write_changed(path: Path, text: str) -> Path:

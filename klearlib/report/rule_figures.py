@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from klearlib.report.curves import COLUMNS, learning_curves
 from klearlib.report.style import figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -23,12 +24,9 @@ _TITLE_CHARS = 22
 def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
     """Small multiples of F over r. shapes: title -> columns ratio, positive, negative; None where F
     depends on the batch."""
-    columns = min(5, len(shapes))
-    lines = -(-len(shapes) // columns)
-    figure = new_figure(2.5 * columns + 0.6, 2.2 * lines + 0.9)
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
-        for axis, (name, shape) in zip(axes, shapes.items(), strict=False):
+        figure, axes = _grid(len(shapes), "ratio r", most=5, width=2.5, height=2.2, room=0.9)
+        for axis, (name, shape) in zip(axes, shapes.items(), strict=True):
             axis.plot([0.1, _HIGHEST], [0.1, _HIGHEST], color=_PALE, linewidth=1.0)
             if shape is None:
                 axis.text(0.5, 0.5, "depends on the batch", ha="center", transform=axis.transAxes)
@@ -39,7 +37,6 @@ def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
             axis.set_xlim(0.1, _HIGHEST)
             axis.set_ylim(-0.08, _HIGHEST)
             axis.set_title(textwrap.fill(name, _TITLE_CHARS))
-        _under(axes, len(shapes), columns, "ratio r")
         axes[0].plot([], [], color=_UP, linewidth=2.0, label="A > 0")
         axes[0].plot([], [], color=_DOWN, linewidth=2.0, ls="--", label="A < 0")
         axes[0].plot([], [], color=_PALE, label="F = r")
@@ -48,12 +45,20 @@ def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
     return figure
 
 
-def _under(axes: np.ndarray, count: int, columns: int, label: str) -> None:
-    """Hide the axes beyond `count`, and name the x axis of the last one of each column."""
+def _grid(
+    count: int, label: str, *, most: int, width: float, height: float, room: float
+) -> tuple[Figure, np.ndarray]:
+    """A figure of `count` panels, at most `most` in a line, and their axes; the x axis of the last
+    one of each column is named. width, height: of a panel in inches. room: below them all."""
+    columns = min(most, count)
+    lines = -(-count // columns)
+    figure = new_figure(width * columns + 0.6, height * lines + room)
+    axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis in axes[count:]:
         axis.set_visible(False)
-    for axis in axes[max(0, count - columns) : count]:
+    for axis in axes[count - columns : count]:
         axis.set_xlabel(label)
+    return figure, axes[:count]
 
 
 def rate_windows(frame: pd.DataFrame) -> Figure:
@@ -61,18 +66,13 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
 
     frame: columns rule, learning_rate (rising), score, low, high, useful; scores are fractions.
     """
-    import numpy as np
-
     groups = list(frame.groupby("rule", sort=False))
     if not groups:
         return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
-    columns = min(4, len(groups))
-    lines = -(-len(groups) // columns)
-    figure = new_figure(3.0 * columns + 0.6, 2.6 * lines + 0.5)
     best = 100 * frame["score"].max()
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
-        for axis, (rule, mine) in zip(axes, groups, strict=False):
+        figure, axes = _grid(len(groups), "learning rate", most=4, width=3.0, height=2.6, room=0.5)
+        for axis, (rule, mine) in zip(axes, groups, strict=True):
             rate, score = mine["learning_rate"].to_numpy(), mine["score"].to_numpy()
             spread = 100 * np.stack([score - mine["low"], mine["high"] - score])
             axis.axhline(best, color=_PALE, linewidth=1.0)
@@ -86,34 +86,29 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
             axis.set_xticks([], minor=True)
             window = f"{np.log2(near[-1] / near[0]):g} doublings"
             axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\n{window}")
-        _under(axes, len(groups), columns, "learning rate")
         figure.supylabel("score, percent", fontsize=10)
     return figure
 
 
 def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
     """A panel for each rule: the share of its scores, fractions, that are at least x."""
-    import numpy as np
     import pandas as pd
 
     if not scores:
         return learning_curves(pd.DataFrame(columns=COLUMNS))  # which says so
-    columns = min(5, len(scores))
-    lines = -(-len(scores) // columns)
-    figure = new_figure(2.5 * columns + 0.6, 2.2 * lines + 0.6)
+    places = {}
+    for name, values in scores.items():
+        ordered = np.sort(100 * values)
+        places[name] = ordered, 1 - np.arange(len(ordered)) / len(ordered)
     with figure_style():
-        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
-        places = {}
-        for name, values in scores.items():
-            ordered = np.sort(100 * values)
-            places[name] = ordered, 1 - np.arange(len(ordered)) / len(ordered)
-        for axis, (name, own) in zip(axes, places.items(), strict=False):
+        count = len(places)
+        figure, axes = _grid(count, "score, percent", most=5, width=2.5, height=2.2, room=0.6)
+        for axis, (name, own) in zip(axes, places.items(), strict=True):
             for other in places.values():
                 axis.step(*other, where="pre", color=_PALE, linewidth=0.8)
             axis.step(*own, where="pre", color=_UP, linewidth=2.2)
             axis.set_ylim(-0.02, 1.02)
             axis.set_title(textwrap.fill(name, _TITLE_CHARS))
-        _under(axes, len(scores), columns, "score, percent")
         figure.supylabel("share at least x", fontsize=10)
     return figure
 
@@ -131,8 +126,6 @@ def mechanism(
     corner, inside: squared norms, moved: nats; columns series, seed, step, value. floor: the
     constant F of GPPO's low corner.
     """
-    import numpy as np
-
     both = corner.merge(inside, on=["series", "seed", "step"], suffixes=("", "_inside"))
     both = both[both["value_inside"] > 0]
     if not len(both):

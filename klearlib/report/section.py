@@ -1,7 +1,4 @@
-"""What a notebook publishes: section.json beside its figures and tables, written and read here.
-
-Names check themselves when a record is made, since they become addresses of the page.
-"""
+"""What a notebook publishes: section.json beside its figures and tables, written and read here."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from klearlib.errors import KlearError, printable
 from klearlib.params.place import Place, read_place
+from klearlib.report.style import save_figure
+from klearlib.report.tables import write_table
 from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -81,10 +80,6 @@ class Equation:
     latex: str
     says: str
 
-    def __post_init__(self):
-        if "`" in self.latex:  # it would end its block in the README
-            raise KlearError(f"Eq. {self.number} holds a `: remove it")
-
 
 @dataclass(frozen=True)
 class FigureItem:
@@ -94,9 +89,6 @@ class FigureItem:
     caption: str
     name: str
 
-    def __post_init__(self):
-        _check_name(self.name)
-
 
 @dataclass(frozen=True)
 class TableItem:
@@ -105,9 +97,6 @@ class TableItem:
     caption: str
     name: str
     digits: int = 3
-
-    def __post_init__(self):
-        _check_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -124,6 +113,15 @@ class SampleItem:
     step: int
     text: str
     found: str = ""
+
+
+_LISTS = {
+    "equations": Equation,
+    "figures": FigureItem,
+    "tables": TableItem,
+    "samples": SampleItem,
+}
+"""Fields of a section that are lists of records."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,9 @@ class Section:
     @property
     def lacks(self) -> str:
         """What is missing, in words."""
-        return ", ".join(self.missing) or "some runs"
+        shown = ", ".join(self.missing[:3]) or "some runs"
+        more = len(self.missing) - 3
+        return f"{shown} and {more} more" if more > 0 else shown
 
     def path(self, name: str, kind: str) -> Path:
         return self.folder / f"{name}.{kind}"
@@ -235,9 +235,6 @@ def write_section(
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
     `write_table`. content: the other fields of `Section`.
     """
-    from klearlib.report.style import save_figure
-    from klearlib.report.tables import write_table
-
     made = Section(
         folder=folder,
         notebook=folder.name,
@@ -250,9 +247,10 @@ def write_section(
         seconds=round(seconds, 1),
         **content,
     )
-    for name in _names(folder) - figures.keys() - tables.keys():
-        for kind in ("csv", "md", "svg", "png"):
-            made.path(name, kind).unlink(missing_ok=True)
+    gone = _names(folder) - figures.keys() - tables.keys()
+    for path in folder.glob("*.*"):
+        if path.stem in gone and path.suffix in (".csv", ".md", ".svg", ".png"):
+            path.unlink()
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
     for name, (figure, _, _) in figures.items():
@@ -307,21 +305,13 @@ def read_section(folder: Path) -> Section:
 
 def _section(content: dict, folder: Path) -> Section:
     """The records of a file of JSON. Raises TypeError or KeyError where it holds others."""
+    records = {n: tuple(kind(**each) for each in content.get(n, ())) for n, kind in _LISTS.items()}
+    texts = {name: tuple(content.get(name, ())) for name in ("missing", "notes", "answers")}
     verdicts = [
         Verdict(**each | {"comparisons": tuple(Comparison(**row) for row in each["comparisons"])})
         for each in content["verdicts"]
     ]
-    records = {
-        "equations": tuple(Equation(**each) for each in content["equations"]),
-        "figures": tuple(FigureItem(**each) for each in content["figures"]),
-        "tables": tuple(TableItem(**each) for each in content["tables"]),
-        "answers": tuple(content.get("answers", ())),
-        "samples": tuple(SampleItem(**each) for each in content.get("samples", ())),
-        "verdicts": tuple(verdicts),
-        "missing": tuple(content["missing"]),
-        "notes": tuple(content["notes"]),
-    }
-    return Section(**content | records | {"folder": folder})
+    return Section(**content | records | texts | {"verdicts": tuple(verdicts), "folder": folder})
 
 
 def _misplaced(section: Section, place: Place) -> str:
@@ -337,8 +327,3 @@ def _misplaced(section: Section, place: Place) -> str:
             if not file.is_file():
                 return f"names {file.name}, which is not there"
     return ""
-
-
-def _check_name(name: str) -> None:
-    if name != Path(name).name or name.startswith("."):
-        raise KlearError(f"{name!r} is not a plain file name")

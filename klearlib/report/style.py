@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.paper import PRINTED
 from klearlib.run.files import write_bytes
 
 if TYPE_CHECKING:
@@ -77,19 +78,8 @@ _LOOKS = (
 SERIES = {key: SeriesStyle(key, *look) for key, *look in _LOOKS}
 """Every series with a fixed look, by key."""
 
-_PAPER_NAMES = {
-    "GRPO w/ Clip Higher": "clip_higher",
-    "GRPO w/ Clip-Higher": "clip_higher",
-    "Clip-Higher": "clip_higher",  # as runs are labelled
-    "GPPO": "gppo",
-    "CISPO": "cispo",
-    "Soft Reward": "soft",
-    "Hard Reward": "hard",
-    "Filter": "filter",
-    "w/o Filter": "no_filter",
-    "adv=0 Filter": "filter",
-    "w/o adv=0 Filter": "no_filter",
-}
+# As figures and tables of the paper print it, and as runs are labelled.
+_NAMES = PRINTED | dict.fromkeys(("GRPO w/ Clip-Higher", "Clip-Higher"), "clip_higher")
 
 # Of series that a user adds to ours: neither a colour nor a marker of any above.
 _OWN = (
@@ -114,7 +104,7 @@ def series_style(name: str) -> SeriesStyle:
     >>> series_style("GRPO w/ Clip Higher").key
     'clip_higher'
     """
-    key = _PAPER_NAMES.get(name, name)
+    key = _NAMES.get(name, name)
     if key in SERIES:
         return SERIES[key]
     label, mark, number = key.rpartition(_OWN_MARK)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from dataclasses import dataclass
@@ -83,17 +82,13 @@ def write_table(
     digits: decimals of the floating point columns in the markdown, for all or by column. Returns
     the two paths by kind; the folder is made if it is absent, and a file is whole or absent.
     """
-    texts = {"csv": csv_text(frame), "md": markdown_table(frame, digits=digits)}
+    # pandas would not quote a carriage return, which a reader takes for the end of a row.
+    csv_text = frame.to_csv(index=False, lineterminator="\n").replace("\r", " ")
+    texts = {"csv": csv_text, "md": markdown_table(frame, digits=digits)}
     return {
         kind: write_text(folder / f"{name}.{kind}", text, durable=False, make_folder=True)
         for kind, text in texts.items()
     }
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """The frame as a csv with every digit, a carriage return in a text as a blank: pandas would not
-    quote it, and a reader takes it for the end of the row."""
-    return frame.to_csv(index=False, lineterminator="\n").replace("\r", " ")
 
 
 def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> str:
@@ -105,21 +100,15 @@ def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> 
     | :--- | ---: |
     | gppo | 0.512 |
     """
-    lookup = digits if isinstance(digits, dict) else {}
-    default = 3 if isinstance(digits, dict) else digits
-    numeric = [frame[column].dtype.kind in "iuf" for column in frame.columns]
+    by_column = digits if isinstance(digits, dict) else dict.fromkeys(frame.columns, digits)
     rows = [[str(column) for column in frame.columns]]
     for values in frame.itertuples(index=False, name=None):
         pairs = zip(frame.columns, values, strict=True)
-        rows.append([number_text(v, digits=lookup.get(c, default)) for c, v in pairs])
-    return markdown_lines(rows[0], rows[1:], numeric)
-
-
-def markdown_lines(header: list[str], rows: list[list[str]], numeric: list[bool]) -> str:
-    """A markdown table of texts; the columns that are `numeric` are aligned right."""
-    lines = [_line(map(plain, row)) for row in (header, *rows)]
-    lines.insert(1, _line("---:" if right else ":---" for right in numeric))
-    return "\n".join(lines) + "\n"
+        rows.append([number_text(v, digits=by_column.get(c, 3)) for c, v in pairs])
+    lines = [" | ".join(map(plain, row)) for row in rows]
+    numeric = [frame[column].dtype.kind in "iuf" for column in frame.columns]
+    lines.insert(1, " | ".join("---:" if right else ":---" for right in numeric))
+    return "".join(f"| {line} |\n" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -139,13 +128,10 @@ class CsvTable:
 
 
 def read_csv(path: Path) -> CsvTable:
-    """A table that `write_table` wrote."""
-    return parse_csv(path.read_text(encoding="utf-8"))
-
-
-def parse_csv(text: str) -> CsvTable:
-    """The text of such a table. Raises ValueError where its rows are not as long as its header."""
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    """A table that `write_table` wrote. Raises ValueError where its rows are not as long as its
+    header."""
+    with open(path, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
     columns = list(zip(header, *rows, strict=True))
     return CsvTable(header, rows, [all(map(_is_number, texts)) for _, *texts in columns])
 
@@ -159,9 +145,5 @@ def _is_number(text: str) -> bool:
 
 
 def _rounded(text: str, digits: int) -> str:
-    whole = text.removeprefix("-").isdecimal() and len(text) < 300
+    whole = text.removeprefix("-").isdecimal()
     return number_text(int(text) if whole else float(text or "nan"), digits=digits)
-
-
-def _line(cells) -> str:
-    return "| " + " | ".join(cells) + " |"

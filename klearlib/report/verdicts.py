@@ -17,10 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from klearlib.evaluate import statistics
 from klearlib.paper import claim, claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import is_real
-from klearlib.params.place import CHANGES, Place, read_place
+from klearlib.params.place import Place, own_places
+from klearlib.report.decide import RULES
 from klearlib.report.section import (
     AT_PAPER,
     NOT_RUN,
@@ -33,9 +37,6 @@ from klearlib.report.section import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from klearlib.evaluate import statistics
     from klearlib.params.statistics import StatisticsParams
 
 SCALE = {"fraction": 100.0}
@@ -83,15 +84,13 @@ def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdic
 
     How many replicates an undecided claim needs follows from the spread of all its scores together.
     """
-    from klearlib.evaluate.statistics import pooled_spread
-
     of_scores = [
         each
         for name, found in compared(evidence).items()
         if len(found.replicates) > 1 and not claim(name).margin
         for each in comparisons(claim(name), found.values, margin=by.statistics.margin)
     ]
-    spread = pooled_spread(of_scores) if of_scores else 0.0
+    spread = statistics.pooled_spread(of_scores) if of_scores else 0.0
     known = spread if 0 < spread < math.inf else None
     return [_trained(claim(n), _verdict(claim(n), f, known, by), by) for n, f in evidence.items()]
 
@@ -110,8 +109,6 @@ def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judg
         return Verdict.not_run(about.id, found)
     paper_scale = by.paper_scale if found.paper_scale is None else found.paper_scale
     if about.kind not in COMPARED:
-        from klearlib.report.decide import RULES
-
         verdict = RULES[about.kind](about, found.values, paper_scale=paper_scale)
     elif len(found.replicates) < 2:
         reason = "one replicate has no spread"
@@ -131,14 +128,10 @@ def comparisons(
 ) -> list[statistics.Comparison]:
     """`compare` for each comparison of a claim, in its unit times `SCALE`. values, margin: in the
     claim's own unit."""
-    import numpy as np
-
-    from klearlib.evaluate.statistics import compare
-
     assert [*values] == [each.name for each in about.comparisons], about.id
     scale = SCALE.get(about.unit, 1.0)
     scaled = [[scale * np.asarray(arm, dtype=float) for arm in pair] for pair in values.values()]
-    return [compare(a, b, margin=scale * margin) for a, b in scaled]
+    return [statistics.compare(a, b, margin=scale * margin) for a, b in scaled]
 
 
 def decide_order(
@@ -156,8 +149,6 @@ def decide_order(
     each check of the claim -> the share that was found; one below its least is "not tested".
     spread: see `statistics.decide`, times `SCALE`.
     """
-    from klearlib.evaluate import statistics
-
     assert about.kind in COMPARED, about.id
     found, settle = comparisons(about, values, margin=margin), None
     if failed := _failed(about, checked):
@@ -185,10 +176,6 @@ def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> tuple[float, float, flo
 
     a, b: float [replicates], scores as fractions, 2 replicates or more.
     """
-    import numpy as np
-
-    from klearlib.evaluate import statistics
-
     margin = 100 * by.statistics.margin
     found = statistics.compare(100 * np.asarray(a), 100 * np.asarray(b), margin=margin)
     decision = statistics.decide([found], margin=margin, unit="points")
@@ -216,8 +203,6 @@ def _equivalence(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
     """Of a claim that there is no difference; the words of its rule."""
-    from klearlib.evaluate import statistics
-
     if all(each.equivalent for each in found):
         width = max(each.smallest_margin for each in found)
         reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
@@ -234,8 +219,6 @@ def _plateau(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
     """Of a claim that its first comparison has its sign, and that no other one is below."""
-    from klearlib.evaluate import statistics
-
     least, (first, *others) = statistics.ONE_SIDED, found
     less = statistics.holm([each.p_less for each in found])
     if any(p <= least and not each.equivalent for p, each in zip(less, found, strict=True)):
@@ -260,9 +243,7 @@ _JUDGES = {"equivalence": _equivalence, "plateau": _plateau}
 def _published(
     about: Claim, name: str, pair: tuple, found: statistics.Comparison, margin: float
 ) -> Comparison:
-    from klearlib.evaluate.statistics import SIGN_FLIPS_FROM, sign_flip_p
-
-    scale, enough = SCALE.get(about.unit, 1.0), found.num_replicates >= SIGN_FLIPS_FROM
+    scale, enough = SCALE.get(about.unit, 1.0), found.num_replicates >= statistics.SIGN_FLIPS_FROM
     low, high = (end / scale if math.isfinite(end) else None for end in (found.low, found.high))
     return Comparison(
         difference=found.value / scale,
@@ -271,7 +252,7 @@ def _published(
         margin=margin,
         name=name,
         num_replicates=found.num_replicates,
-        p_flip=sign_flip_p(*(scale * arm for arm in pair)) if enough else None,
+        p_flip=statistics.sign_flip_p(*(scale * arm for arm in pair)) if enough else None,
         p_greater=found.p_greater,
         p_less=found.p_less,
     )
@@ -285,12 +266,17 @@ def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
 
 
 def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
-    """A verdict with its rule and the replicates that it lacks; none where nothing is decided."""
+    """A verdict with its rule: undecided while replicates are missing that are compared, as their
+    number is fixed before the runs, and none where nothing is decided."""
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
         return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
     num, wanted = len(found.replicates), by.num_replicates(about.id)
     part = f"{num} of {wanted} replicates so far" if num < wanted else ""
+    named = verdict.verdict not in (NOT_RUN, NOT_TESTED, statistics.UNDECIDED)
+    if part and named and about.kind in COMPARED:
+        settle = f"all {wanted} replicates"
+        verdict = replace(verdict, verdict=statistics.UNDECIDED, reason="", settle=settle)
     rule, is_young = by.rule(about)
     return with_words(replace(verdict, exploratory=is_young, rule=rule), [*found.words, part])
 
@@ -396,9 +382,7 @@ def _explored(place: Place) -> list[Section]:
     run: they may take a sitting each, and are judged and corrected together."""
     if place.changes:
         return []
-    folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
-    parts = [each for each in map(read_place, folders) if each.profile == place.profile]
-    alike = [each.folder for each in parts if each.changes.keys() == {"explorations"}]
+    alike = [p.folder for p in own_places(place) if p.changes.keys() == {"explorations"}]
     return [section for folder in alike for section in read_sections(folder)]
 
 
@@ -406,22 +390,20 @@ def _corrected(entries: list[dict]) -> list[dict]:
     """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
     sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
     claim), one-sided both. The paper's claims are one family, the explorations another."""
-    from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
-
     corrected: dict[str, float] = {}
     for letter in "CE":
         family = {
             entry["claim"]: min(
                 max(each["p_greater"] for each in found[: _SIGNED.get(entry["kind"])]),
-                min(holm([each["p_less"] for each in found])),
+                min(statistics.holm([each["p_less"] for each in found])),
             )
             for entry in entries
             if (found := entry["comparisons"])
             and entry["claim"].startswith(letter)
             and entry["kind"] != "equivalence"
         }
-        corrected |= zip(family, holm([*family.values()]), strict=True)
+        corrected |= zip(family, statistics.holm([*family.values()]), strict=True)
     for entry in entries:
         p = corrected.get(entry["claim"]) if entry["verdict"] in _SIGNS else None
-        entry["survives_holm"] = None if p is None else p <= ONE_SIDED
+        entry["survives_holm"] = None if p is None else p <= statistics.ONE_SIDED
     return entries

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.errors import DamagedEntry, ParameterError, printable
-from klearlib.params import did_you_mean
+from klearlib.evaluate.counts import read_evaluations, scored
 from klearlib.report.curves import learning_curves
 from klearlib.run.entry import METRICS, SPEC, read_metrics
 from klearlib.run.files import read_json
@@ -24,9 +24,6 @@ QUANTITIES = {
     "sft/loss": "loss",
 }
 """What is drawn of metrics.jsonl: key -> its name. The score comes from the evaluations."""
-MAX_SERIES = 10
-"""In a figure: of more, those that were written last."""
-
 Curve = list[tuple[int, float]]
 """(step, value)"""
 
@@ -35,20 +32,16 @@ def find_run(word: str, runs_dir: Path) -> Path:
     """The folder of the run that `word` names: its key, or a start of it that no other run has,
     with the kind of stage before it ("rl/0123") or without.
 
-    Raises:
-        ParameterError: there is none ("did you mean"), or several.
+    Raises ParameterError where there is none, or several.
     """
-    folders = {path.parent for name in (METRICS, SPEC) for path in runs_dir.glob(f"*/*/{name}")}
-    known = {f"{path.parent.name}/{path.name}": path for path in sorted(folders)}
-    keys = {name: name if "/" in word else name.partition("/")[2] for name in known}
-    matches = [name for name, key in keys.items() if word and key.startswith(word)]
+    runs = {path.parent for name in (METRICS, SPEC) for path in runs_dir.glob(f"*/*/{name}")}
+    names = {f"{run.parent.name}/{run.name}" if "/" in word else run.name: run for run in runs}
+    matches = sorted(name for name in names if word and name.startswith(word))
     if len(matches) > 1:
         raise ParameterError(f"several runs begin with {word!r}: {', '.join(matches)}")
     if not matches:
-        hint = did_you_mean(word, [*keys.values()]) if known else "nothing has run yet"
-        hint = hint if len(hint) < 200 else "klear status lists the runs"
-        raise ParameterError(f"there is no run {word!r}; {hint}")
-    return known[matches[0]]
+        raise ParameterError(f"there is no run {word!r}: {runs_dir} has a folder for each")
+    return names[matches[0]]
 
 
 def title_of(folder: Path) -> str:
@@ -63,8 +56,6 @@ def title_of(folder: Path) -> str:
 def curves_of(folder: Path) -> dict[str, Curve]:
     """Name of a quantity -> its curve, of what the run has logged so far; of the score the share of
     right responses at each evaluation, as a mean over benchmarks."""
-    from klearlib.evaluate.counts import read_evaluations, scored  # numpy
-
     curves: dict[str, Curve] = {}
     for line in read_metrics(folder):
         for key, name in QUANTITIES.items():
@@ -80,32 +71,21 @@ def curves_of(folder: Path) -> dict[str, Curve]:
 
 def watch_figure(folders: Iterable[Path]) -> Figure:
     """The learning curves of runs as the report draws them, a panel for each quantity: of the RL
-    runs if there are any, of all others if not.
-
-    Raises:
-        ParameterError: no run has logged anything.
-    """
+    runs if there are any, of all others if not. Raises ParameterError where no run has logged
+    anything."""
     import pandas as pd
 
-    runs = {folder: curves_of(folder) for folder in folders if (folder / METRICS).is_file()}
+    runs = {folder: curves_of(folder) for folder in folders}
     runs = {folder: curves for folder, curves in runs.items() if "reward" in curves} or runs
-    titles = {folder: title_of(folder) for folder in runs}
+    titles = [title_of(folder) for folder in runs]
     rows = []
-    for folder in sorted(runs, key=lambda each: -(each / METRICS).stat().st_mtime):
-        title, _, seed = titles[folder].partition(", seed ")
-        if [*titles.values()].count(titles[folder]) > 1:
-            title = f"{folder.name[:6]} {title}"
-        title = title.replace("$", r"\$")  # text, no formula
-        for name, curve in runs[folder].items():
-            rows += [(name, title, seed, step, value) for step, value in curve]
+    for (folder, curves), title in zip(runs.items(), titles, strict=True):
+        series, _, seed = title.replace("$", r"\$").partition(", seed ")  # text, no formula
+        if titles.count(title) > 1:
+            series = f"{folder.name[:6]} {series}"
+        for name, curve in curves.items():
+            rows += [(name, series, seed, step, value) for step, value in curve]
     if not rows:
         raise ParameterError("no run has logged any metrics yet: nothing to draw")
     frame = pd.DataFrame(rows, columns=["panel", "series", "seed", "step", "value"])
-    series = list(frame["series"].unique())
-    figure = learning_curves(
-        frame[frame["series"].isin(series[:MAX_SERIES])], x_label="step", max_columns=2
-    )
-    if left_out := len(series[MAX_SERIES:]):
-        text = f"the {MAX_SERIES} arms written last; {left_out} more: name runs to draw them"
-        figure.suptitle(text, fontsize=9)
-    return figure
+    return learning_curves(frame, x_label="step", max_columns=2)

@@ -69,12 +69,11 @@ def write_bytes(
         os.replace(temporary, path)
         if durable:
             sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # the fault that led here is the one to tell
+    except OSError as error:
+        raise write_failure(error, path) from error
+    finally:
+        with contextlib.suppress(OSError):  # what led here is the one to tell
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise write_failure(error, path) from error
-        raise
     return path
 
 

@@ -27,14 +27,10 @@ from klearlib.run.entry import (
     SPEC,
     TIMINGS,
     damaged,
-    read_metrics,
     read_own_json,
-    verify_entry,
 )
 from klearlib.run.files import HashingFile, one_line_failures, sha256_file, write_json
 from klearlib.run.provenance import provenance
-
-__all__ = ["RunFolder", "read_metrics", "verify_entry"]
 
 PROGRESS_EVERY_S = 0.1
 
@@ -137,17 +133,15 @@ class RunFolder:
                     raise (sink.error or error) from error
                 file.flush()
                 os.fsync(file.fileno())
-        except BaseException:
+            digest = sink.sha256.hexdigest()
+            # The name differs with the content: a committed state is never written over.
+            name = f"checkpoint-{step}-{digest[:8]}.pt"
+            os.replace(temporary, self.path / name)
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
-        digest = sink.sha256.hexdigest()
-        # The name differs with the content: a committed state is never written over.
-        name = f"checkpoint-{step}-{digest[:8]}.pt"
-        os.replace(temporary, self.path / name)
         commit = {
             "step": step,
             "state": name,
-            "bytes": (self.path / name).stat().st_size,
             "sha256": digest,
             "lengths": {name: self._synced_length(name) for name in LINES},
             "seconds": self._seconds(),

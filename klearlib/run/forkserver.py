@@ -1,10 +1,9 @@
 """A process that has imported torch once, and forks the processes of stages.
 
 ``python -P -m klearlib.run.forkserver DESCRIPTOR MODULE ...`` imports the modules and then sends
-``{"ready": True}`` over the connection. From then on each order that it receives forks a worker,
-which is answered by ``{"worker": number, "pid": ...}`` and at its end by
-``{"worker": number, "returncode": ...}``. It ends with the connection, and the kernel ends its
-forks with it. `klearlib.run.preload` is the other end.
+``(0, None)`` over the connection. From then on each order that it receives forks a worker, which is
+answered by ``(pid, None)`` and at its end by ``(pid, returncode)``. It ends with the connection,
+and the kernel ends its forks with it. `klearlib.run.preload` is the other end.
 
 The standard library's forkserver would block the caller until the imports are done, import the
 caller's main module again in every fork, and take its environment from the caller's.
@@ -37,26 +36,25 @@ def main(descriptor: str, *modules: str) -> None:
             importlib.import_module(module)
     if not _can_be_forked():
         return
-    caller.send({"ready": True})
-    workers: dict[int, tuple[int, int]] = {}  # pidfd, readable at the end -> number, pid
+    caller.send((0, None))
+    workers: dict[int, int] = {}  # pidfd, readable at the end -> pid
     while True:
         for readable in wait([caller, *workers]):
             if readable is not caller:
-                number, pid = workers.pop(readable)
+                pid = workers.pop(readable)
                 os.close(readable)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                caller.send({"worker": number, "returncode": code})
+                caller.send((pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
                 continue
             try:
                 order = caller.recv()
             except (EOFError, OSError):
-                return
+                os._exit(0)  # at once, and the forks with it: torch takes its time to end
             server, pid = os.getpid(), os.fork()
             if not pid:
                 caller.close()
-                _work(order, server)
-            workers[os.pidfd_open(pid)] = order["worker"], pid
-            caller.send({"worker": order["worker"], "pid": pid})
+                _work(*order, server)
+            workers[os.pidfd_open(pid)] = pid
+            caller.send((pid, None))
 
 
 def _can_be_forked() -> bool:
@@ -68,19 +66,19 @@ def _can_be_forked() -> bool:
     return "libcuda.so" not in maps
 
 
-def _work(order: dict, server: int) -> NoReturn:
+def _work(spec: str, log: str, environment: dict, folder: str, server: int) -> NoReturn:
     """Be what a new process of the worker would be, and exit with its code."""
     os.setsid()
-    os.chdir(order["folder"])
-    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.chdir(folder)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for standard, file in enumerate((nothing, log, log)):
+    for standard, file in enumerate((nothing, output, output)):
         os.dup2(file, standard)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
-    os.environ |= order["environment"] | {PARENT: str(server)}
+    os.environ |= environment | {PARENT: str(server)}
     sys.path[:] = dict.fromkeys(os.environ["PYTHONPATH"].split(os.pathsep))
-    sys.argv[1:] = [order["spec"]]
+    sys.argv[1:] = [spec]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # Seeded by the system at their import, and so to be different in every process.
     if "numpy" in sys.modules:
@@ -90,7 +88,7 @@ def _work(order: dict, server: int) -> NoReturn:
     # The library may have changed on disk since the server started.
     for name in [name for name in sys.modules if name.partition(".")[0] == "klearlib"]:
         del sys.modules[name]
-    code = importlib.import_module("klearlib.run.worker").main([order["spec"]])
+    code = importlib.import_module("klearlib.run.worker").main([spec])
     # The interpreter's own end would touch, and thereby copy, each page that the server has filled:
     # two seconds.
     atexit._run_exitfuncs()

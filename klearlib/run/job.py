@@ -9,8 +9,9 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from klearlib.errors import KlearError, ParameterError, StageFailed
 from klearlib.run import task, worker
@@ -24,7 +25,7 @@ from klearlib.run.entry import (
     verify_entry,
 )
 from klearlib.run.files import one_line_failures, write_json
-from klearlib.run.preload import NewProcess, Worker, worker_environment
+from klearlib.run.preload import ForkedWorker, NewProcess, worker_environment
 from klearlib.run.progress import ProgressRow
 from klearlib.run.stage import Stage, is_locked
 from klearlib.run.task import Task
@@ -42,31 +43,34 @@ class TaskFailed(KlearError):
     """A task ended with an error: `exit_code`, and `lines` that say why."""
 
     def __init__(self, job: Job, exit_code: int, lines: Sequence[str]):
-        super().__init__(f"{job.item.name} failed: {lines[0]} (log: {job.log})")
+        super().__init__(f"{job.title} failed: {lines[0]} (log: {job.log})")
         self.exit_code, self.lines = exit_code, list(lines)
 
 
-@dataclass(eq=False)
-class Job:
-    """A stage or task with what has become of it."""
+@dataclass(frozen=True)
+class Failure:
+    """What failed and why. skipped: what will not run, as it needs that."""
 
     item: Stage | Task
-    key: str  # the stage's, like `code` as it was when the run was planned
-    folder: Path
-    log: Path
-    code: str = ""
-    needs: tuple[str, ...] = ()  # keys of what comes before
-    state: str = "waiting"  # or "running", "done", "failed", "skipped"
-    elsewhere: bool = False  # another process runs it
-    process: Worker | None = None
+    error: KlearError
+    skipped: list[Stage | Task]
+
+
+@dataclass(eq=False, kw_only=True)
+class Job(ProgressRow):
+    """A stage or task in flight: what is shown of it, and its process."""
+
+    item: Stage | Task
+    log: Path  # in the stage's folder
+    failure: Failure | None = None  # why it has failed, or is skipped
+    process: ForkedWorker | NewProcess | None = None
     slot: int = -1  # its place, -1 where it takes none
     log_start: int = 0  # where this process's lines begin in the log
     began: float = 0.0  # since the epoch, when it started or was first seen to run elsewhere
-    seconds: float = 0.0  # that it took, 0 where it was done before
 
     @property
-    def is_task(self) -> bool:
-        return isinstance(self.item, Task)
+    def folder(self) -> Path:
+        return self.log.parent
 
     @property
     def spans_gpus(self) -> bool:
@@ -83,35 +87,50 @@ class Job:
             return
         if (self.folder / DONE).exists():
             verify_entry(self.folder)
-            self.seconds = read_own_json(self.folder / DONE)["seconds"]
-            self.state, self.elsewhere = "done", False
-            return
-        known, self.elsewhere = self.elsewhere, is_locked(self.folder / LOCK)
-        if self.elsewhere and not known:
-            self.began = time.time()
+            self.elapsed_s = read_own_json(self.folder / DONE)["seconds"]
+            self.state = "done"
+        elif not is_locked(self.folder / LOCK):
+            self.state = "waiting"
+        elif self.state == "waiting":
+            self.state, self.began = "elsewhere", time.time()
 
-    def start(self, slot: int, places, needs: Sequence[Job]) -> None:
+    def start(self, slot: int, places) -> None:
         """Start its process at the place `slot`."""
-        environment, item = worker_environment(), self.item
         with one_line_failures(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             with open(self.log, "ab") as log:
                 self.log_start, self.began = log.tell(), time.time()
-                if self.is_task:
-                    fixed = {name: environment[name] for name in (worker.PARENT, "PYTHONPATH")}
-                    argument = json.dumps([item.target, item.arguments])
-                    environment = {**os.environ, **fixed}
-                    self.process = NewProcess(task.__name__, argument, log, environment)
-                else:
-                    each = zip(item.inputs, needs, strict=True)
-                    inputs = {name: f"{need.item.name}/{need.key}" for name, need in each}
-                    spec = {"name": item.name, "key": self.key, "label": item.label}
-                    spec |= {"target": item.target, "params": item.arguments}
-                    write_json(self.folder / SPEC, spec | {"inputs": inputs, "code": self.code})
-                    self.process = places.start(
-                        slot, self.folder / SPEC, log, environment, spans=self.spans_gpus
-                    )
+                self.process = self._started(log, slot, places)
         self.slot, self.state = slot, "running"
+
+    def _started(self, log: BinaryIO, slot: int, places) -> ForkedWorker | NewProcess:
+        environment, item = worker_environment(), self.item
+        if self.is_task:
+            fixed = {name: environment[name] for name in (worker.PARENT, "PYTHONPATH")}
+            argument = json.dumps([item.target, item.arguments])
+            return NewProcess(task.__name__, argument, log, os.environ | fixed)
+        inputs = {name: f"{each.name}/{each.key}" for name, each in item.inputs.items()}
+        spec = {"name": item.name, "key": item.key, "label": item.label, "target": item.target}
+        spec |= {"params": item.arguments, "inputs": inputs, "code": item.code}
+        write_json(self.folder / SPEC, spec)
+        return places.start(slot, self.folder / SPEC, log, environment, spans=self.spans_gpus)
+
+    def look(self) -> None:
+        """Take in the time, and what its process tells of its progress."""
+        self.remaining_s = None
+        if not self.is_running:
+            return
+        now = time.time()
+        self.elapsed_s = now - self.began
+        told = None if self.is_task else read_progress(self.folder)
+        if told is None or told["updated"] < self.began:  # of an earlier process
+            return
+        for name in ("done", "total", "note", "doing", "warning"):
+            setattr(self, name, told[name])
+        if (steps := told["done"] - told["began_done"]) > 0:
+            step_s = (told["updated"] - told["began"]) / steps
+            left = (self.total - self.done) * step_s - (now - told["updated"])
+            self.remaining_s = max(left, 0.0)
 
     def end(self) -> None:
         """Account for a process that ended: the job is done, or waits where another process was
@@ -119,68 +138,38 @@ class Job:
 
         Raises StageFailed or TaskFailed unless the process did what it should.
         """
-        code = self.process.poll()
-        self.seconds = time.time() - self.began
+        code, self.elapsed_s = self.process.poll(), time.time() - self.began
         if code == worker.BUSY and not self.is_task:
             self.state = "waiting"
-            return
-        if code != 0 or not (self.is_task or (self.folder / DONE).exists()):
+        elif code == 0 and (self.is_task or (self.folder / DONE).exists()):
+            self.state = "done"
+        else:
             raise self._failure(code)
-        self.state = "done"
 
     def _failure(self, code: int) -> StageFailed | TaskFailed:
         lines, prefix = self._last_lines(), worker.ERROR_PREFIX
         told = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-        last = lines[-NUM_LAST_LINES:]
+        told = told or [f"exit code {code}; its last lines:", *lines[-NUM_LAST_LINES:]]
         stopped = "was stopped from outside" if code == worker.STOPPED else ""
         if code < 0:
             stopped = f"was killed by {signal.Signals(-code).name}"
             stopped += " (often: out of memory)" if -code == signal.SIGKILL else ""
         if self.is_task:
-            if code < 0:
-                line = f"its process {stopped}; finished stages are kept"
-                return TaskFailed(self, KILLED, [line])
-            return TaskFailed(self, code, told or [f"exit code {code}; its last lines:", *last])
-        who = f"{self.item.title} ({self.item.name}/{self.key})"
+            if stopped:
+                code, told = KILLED, [f"its process {stopped}; finished stages are kept"]
+            return TaskFailed(self, code, told)
+        why = "failed: " + "\n  ".join(told)
         if stopped:
             has_state = (self.folder / CHECKPOINT).exists()
             again = "resumes from its checkpoint" if has_state else "starts it anew"
-            return StageFailed(f"{who} {stopped}: running again {again}; log: {self.log}")
-        if told:
-            return StageFailed(f"{who} failed: {told[-1]} (log: {self.log})")
-        tail = "".join(f"\n  {line}" for line in last)
-        why = f"failed with exit code {code}; log: {self.log}; its last lines:{tail}"
-        return StageFailed(f"{who} {why}")
+            why = f"{stopped}: running again {again}"
+        return StageFailed(f"{self.title} ({self.name}/{self.item.key}) {why} (log: {self.log})")
 
     def _last_lines(self) -> list[str]:
         with one_line_failures(self.log), open(self.log, "rb") as file:
             file.seek(max(self.log_start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
             text = file.read().decode(errors="replace")
         return [line for line in text.splitlines() if line.strip()]
-
-    def row(self, needs: tuple[int, ...]) -> ProgressRow:
-        """What to show of it; needs: positions of the rows of what comes before it."""
-        item, state = self.item, "running" if self.elsewhere else self.state
-        row = ProgressRow(
-            *(item.name, item.title, state, item.estimate_s, self.seconds),
-            needs=needs,
-            is_task=self.is_task,
-        )
-        if state != "running":
-            return row
-        now = time.time()
-        row = replace(row, elapsed_s=now - self.began)
-        progress = None if self.is_task else read_progress(self.folder)
-        if progress is None or progress["updated"] < self.began:  # of an earlier process
-            return row
-        shown = ("done", "total", "note", "doing", "warning")
-        row = replace(row, **{name: progress[name] for name in shown})
-        steps = progress["done"] - progress["began_done"]
-        if steps <= 0:
-            return row
-        step_s = (progress["updated"] - progress["began"]) / steps
-        left = (row.total - row.done) * step_s - (now - progress["updated"])
-        return replace(row, remaining_s=max(left, 0.0))
 
 
 def stop_grace_s() -> float:

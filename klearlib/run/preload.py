@@ -12,11 +12,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from klearlib.run import forkserver, worker
 
@@ -47,18 +46,12 @@ def worker_environment() -> dict[str, str]:
     }
 
 
-class Worker(Protocol):
-    """A process of the pool, wherever it runs; `subprocess.Popen` has most of it."""
-
-    returncode: int | None
-
-    def poll(self) -> int | None: ...
-    def terminate(self) -> None: ...  # it is to save its state and end
-    def kill_group(self) -> None: ...  # SIGKILL to it and all that it started
-
-
 class NewProcess(subprocess.Popen):
-    """``python -m module argument``, which writes to `log`, an open file."""
+    """``python -m module argument``, which writes to `log`, an open file.
+
+    Every kind of worker has its `poll` and `returncode`, `terminate`, which asks the process to
+    save its state and end, and `kill_group`, which kills it and all that it started.
+    """
 
     def __init__(self, module: str, argument: str, log: BinaryIO, environment: dict[str, str]):
         super().__init__(
@@ -93,44 +86,56 @@ class ForkServer:
                 start_new_session=True,
             )
         self.was_ready = self.has_ended = False
-        self.workers: list[ForkedWorker] = []  # by their numbers
+        self.workers: dict[int, ForkedWorker] = {}  # by their pids, those that run
         atexit.register(self.end)
-
-    def listen(self) -> None:
-        """Take in what it has answered until now."""
-        try:
-            while not self.has_ended and self.connection.poll():
-                answer = self.connection.recv()
-                if answer.pop("ready", False):
-                    self.was_ready = True
-                else:
-                    vars(self.workers[answer.pop("worker")]).update(answer)
-        except (EOFError, OSError):
-            self.has_ended = True
 
     def end(self) -> None:
         """Kill it, and its forks with it: it would end by itself, but after its imports only."""
         self.process.kill()
         self.process.wait()
-        if self in _servers:  # the next one starts with its imports
-            _servers.remove(self)
+
+    def listen(self, *, for_answer: bool = False) -> int | None:
+        """Take in what it has told until now, or until it answers: the pid that it answers with."""
+        try:
+            while for_answer or self.connection.poll():
+                pid, code = self.connection.recv()
+                if code is None:
+                    self.was_ready = True
+                    return pid
+                self.workers.pop(pid).returncode = code
+        except (EOFError, OSError):
+            self.has_ended = True
+            for worker in self.workers.values():  # the kernel has ended them with it
+                worker.returncode = -signal.SIGKILL
+        return None
+
+    def fork(self, spec_file: Path, log: str, environment: dict[str, str]) -> ForkedWorker | None:
+        """A stage's process, as `start_worker` makes one; None if the server has ended."""
+        with contextlib.suppress(OSError):  # which the answer says
+            self.connection.send((str(spec_file), log, environment, os.getcwd()))
+        pid = self.listen(for_answer=True)
+        if pid is not None:
+            self.workers[pid] = ForkedWorker(self, pid)
+        return self.workers.get(pid)
 
 
 _servers: list[ForkServer] = []  # this process's, at most one
 
 
-def preload() -> bool:
-    """Start the fork server where none runs. False if none can be started."""
+def preload(*, wait: bool = False) -> ForkServer | None:
+    """The fork server, started where none runs; None where there can be none. wait: until its
+    imports are done."""
     if sys.platform != "linux":
-        return False
+        return None
     if _servers:
         _servers[0].listen()
-        if not _servers[0].has_ended:
-            return True
-        if not _servers[0].was_ready:  # it cannot import, or cannot be forked: nor could the next
-            return False
-    _servers[:] = [ForkServer()]
-    return True
+    # One that could not import, or cannot be forked, has ended unready: so would the next.
+    if not _servers or (_servers[0].was_ready and _servers[0].has_ended):
+        _servers[:] = [ForkServer()]
+    (server,) = _servers
+    if wait and not server.was_ready:
+        server.listen(for_answer=True)
+    return None if server.has_ended else server
 
 
 def start_worker(
@@ -138,9 +143,10 @@ def start_worker(
 ) -> ForkedWorker | NewProcess:
     """A stage's process for `spec_file` that writes to `log`, an open file, and sees `environment`;
     forked if that can be and the server's imports saw the same environment."""
-    if preload() and _imported_by(environment) == _imported_by(_servers[0].environment):
-        return ForkedWorker(_servers[0], spec_file, log, environment)
-    return NewProcess(worker.__name__, str(spec_file), log, environment)
+    server, forked = preload(wait=True), None
+    if server is not None and _imported_by(environment) == _imported_by(server.environment):
+        forked = server.fork(spec_file, log.name, environment)
+    return forked or NewProcess(worker.__name__, str(spec_file), log, environment)
 
 
 def _imported_by(environment: dict[str, str]) -> dict[str, str]:
@@ -153,43 +159,21 @@ def _imported_by(environment: dict[str, str]) -> dict[str, str]:
 
 
 class ForkedWorker:
-    """A stage's process that the server forks as soon as its imports are done.
+    """A stage's process that the server has forked; returncode: as that of subprocess.Popen."""
 
-    pid: None until it is forked. returncode: as that of subprocess.Popen; `worker.BUSY` if the
-    server ended before, so that another start may try.
-    """
-
-    def __init__(
-        self, server: ForkServer, spec_file: Path, log: BinaryIO, environment: dict[str, str]
-    ):
-        self.server = server
-        self.pid: int | None = None
+    def __init__(self, server: ForkServer, pid: int):
+        self.server, self.pid = server, pid
         self.returncode: int | None = None
-        order = {"worker": len(server.workers), "spec": str(spec_file), "log": log.name}
-        order |= {"environment": environment, "folder": os.getcwd()}
-        server.workers.append(self)
-        with contextlib.suppress(OSError):  # it has ended, which `poll` says
-            server.connection.send(order)
 
     def poll(self) -> int | None:
         self.server.listen()
-        if self.returncode is None and self.server.has_ended:  # and its forks with it
-            self.returncode = worker.BUSY if self.pid is None else -signal.SIGKILL
         return self.returncode
 
     def terminate(self) -> None:
-        while self.poll() is None and self.pid is None and self.server.was_ready:
-            time.sleep(0.001)  # it is forked at this moment
-        if self.returncode is None and self.pid is None:  # nothing has been forked yet
-            self.server.end()
-            self.returncode = -signal.SIGTERM
-        elif self.returncode is None:
+        if self.poll() is None:
             self._signal(os.kill, signal.SIGTERM)
 
     def kill_group(self) -> None:
-        if self.pid is None:
-            self.terminate()
-            return
         self._signal(os.killpg, signal.SIGKILL)
         if self.poll() is None:  # it may not lead its group yet
             self._signal(os.kill, signal.SIGKILL)

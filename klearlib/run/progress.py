@@ -15,27 +15,31 @@ REDRAW_EVERY_S = 1.0
 LINE_EVERY_S = 30.0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ProgressRow:
-    """One stage or task at one moment."""
+    """What is shown of one stage or task; `klearlib.run.job.Job` is one."""
 
     name: str
     title: str
-    state: str  # as of `klearlib.run.job.Job`
+    state: str  # "waiting", "running", "elsewhere", "done", "failed" or "skipped"
     estimate_s: float = 0.0
     elapsed_s: float = 0.0  # in this process (running) or in all (done, 0 where it was cached)
     remaining_s: float | None = None  # of a running stage whose speed is known
     done: int = 0
     total: int = 0
     note: str = ""  # what is learnt, the most telling first, with commas between
-    needs: tuple[int, ...] = ()  # positions of the rows of what comes before it
+    needs: tuple[ProgressRow, ...] = ()  # what comes before it
     is_task: bool = False
     doing: str = ""  # what goes on within a step
     warning: str = ""  # what its user has to know
 
     @property
+    def is_running(self) -> bool:
+        return self.state in ("running", "elsewhere")
+
+    @property
     def is_over(self) -> bool:
-        return self.state not in ("running", "waiting")
+        return self.state != "waiting" and not self.is_running
 
     @property
     def line(self) -> str:
@@ -61,7 +65,7 @@ def eta_s(rows: Sequence[ProgressRow], num_workers: int) -> float | None:
     for row in rows:
         if row.remaining_s is not None or (row.state == "done" and row.elapsed_s):
             lengths.setdefault(row.name, []).append(row.elapsed_s + (row.remaining_s or 0.0))
-    work, ends = 0.0, []
+    work, ends = 0.0, {}
     for row in rows:
         left = 0.0 if row.is_over else row.remaining_s
         if left is None:
@@ -70,8 +74,8 @@ def eta_s(rows: Sequence[ProgressRow], num_workers: int) -> float | None:
                 return None
             left = max(expected - row.elapsed_s, 0.0)
         work += left
-        ends.append(left + max((ends[i] for i in row.needs), default=0.0))
-    return max([work / num_workers, *ends])
+        ends[row] = left + max((ends[need] for need in row.needs), default=0.0)
+    return max([work / num_workers, *ends.values()])
 
 
 def summary(rows: Sequence[ProgressRow], num_workers: int, elapsed_s: float) -> str:
@@ -110,7 +114,7 @@ class Progress:
 
     Such lines come at the start, at the end and every `LINE_EVERY_S` seconds; they go to the file
     named by the environment variable KLEAR_PROGRESS_LOG as well. A stage's warning is shown once,
-    at once. listener: called at each look, such as `klearlib.suite.tensorboard.Mirror`.
+    in a second. listener: called each time too, such as `klearlib.suite.tensorboard.Mirror`.
     """
 
     def __init__(
@@ -123,17 +127,17 @@ class Progress:
         self._handle = None
         self._began = time.monotonic()
         self._shown = self._lined = float("-inf")
-        self._num_over: int | None = None
+        self._num_over = -1
         self._warnings: list[str] = []
 
     def show(self, rows: Sequence[ProgressRow], num_workers: int, *, last: bool = False) -> None:
         """Show `rows` if it is time to; `last` shows them in any case, and nothing after them."""
-        now = time.monotonic()
-        num_over = sum(row.is_over for row in rows)
-        due = last or num_over != self._num_over or now - self._shown >= REDRAW_EVERY_S
-        self._num_over = num_over
+        now, num_over = time.monotonic(), sum(row.is_over for row in rows)
+        if not last and num_over == self._num_over and now - self._shown < REDRAW_EVERY_S:
+            return
+        self._shown, self._num_over = now, num_over
         head = summary(rows, num_workers, now - self._began)
-        lines = [row.line for row in rows if row.state == "running"]
+        lines = [row.line for row in rows if row.is_running]
         for row in rows:
             text = f"WARNING: {row.title}: {row.warning}"
             if row.warning and text not in self._warnings:
@@ -141,17 +145,15 @@ class Progress:
                 self.say(text)
         if self._listener is not None:
             self._listener(last)
-        if due:
-            self._shown = now
-            if self._in_notebook:
-                self._display([head, *lines, *self._warnings])
-            elif self._live is not None:
-                from rich.text import Text
+        if self._in_notebook:
+            self._display([head, *lines, *self._warnings])
+        elif self._live is not None:
+            from rich.text import Text
 
-                text = "\n".join([head, *([] if last else lines)])
-                self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-        if last and self._live is not None:
-            self._live.stop()
+            text = "\n".join([head, *([] if last else lines)])
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            if last:
+                self._live.stop()
         if last or now - self._lined >= LINE_EVERY_S:
             self._lined = now
             self._write([head, *(f"  {line}" for line in lines)])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.run import fingerprint
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
+
+_code = functools.cache(code_fingerprint)
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,8 @@ class Stage:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits: the sha256 of name, target, params, upstream keys, code, and the
-        versions of the libraries that compute and judge.
-
-        Equal across processes and orders of the dicts. A stage keeps the key of the code that was
-        there when it was first asked for; one that is made later sees later code.
+        versions of the libraries that compute and judge. Equal across processes and orders of the
+        dicts.
         """
         content = {
             "name": self.name,
@@ -73,8 +71,9 @@ class Stage:
 
     @cached_property
     def code(self) -> str:
-        """The fingerprint of the target's module and of all that it imports."""
-        return code_fingerprint(self.target.partition(":")[0])
+        """The fingerprint of the target's module and of all that it imports, as this process first
+        read them: one that was edited since is for a new process."""
+        return _code(self.target.partition(":")[0])
 
     @property
     def arguments(self) -> dict:
@@ -91,25 +90,14 @@ class Stage:
         return Path(runs_dir) / self.name / self.key
 
 
-@contextlib.contextmanager
-def code_read_once() -> Iterator[None]:
-    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
-    what it was for the first holds for the others too."""
-    globals()["code_fingerprint"] = functools.cache(fingerprint.code_fingerprint)
-    try:
-        yield
-    finally:  # not to what it was at the start: that may be the memo of another thread
-        globals()["code_fingerprint"] = fingerprint.code_fingerprint
-
-
 def wanted(stages: Iterable[Stage], runs_dir: Path | str) -> list[Stage]:
     """`stages`, and before them those from which one that is done was made: what is read of a
     result is read of their folders too, which somebody may have removed since."""
     asked = list(stages)
-    everything = with_inputs(asked).values()
-    done = [stage for stage in everything if (stage.folder(runs_dir) / DONE).exists()]
+    everything = with_inputs(asked)
+    done = [stage for stage in everything.values() if (stage.folder(runs_dir) / DONE).exists()]
     keys = {stage.key for each in (asked, *(d.inputs.values() for d in done)) for stage in each}
-    return [stage for stage in everything if stage.key in keys]
+    return [stage for key, stage in everything.items() if key in keys]
 
 
 def is_done(stage: Stage, runs_dir: Path | str) -> bool:
@@ -122,11 +110,6 @@ def is_done(stage: Stage, runs_dir: Path | str) -> bool:
         return False
     verify_entry(folder, hash_below=0)
     return True
-
-
-def state(stage: Stage, runs_dir: Path | str) -> str:
-    """`folder_state` of the stage's folder."""
-    return folder_state(stage.folder(runs_dir))
 
 
 def folder_state(folder: Path) -> str:
@@ -153,22 +136,15 @@ def is_locked(lock: Path) -> bool:
 
 
 def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
-    """`stages` and all that they need, each once, upstream first, under a digest of what it
-    computes. That of the code is left out, which a stage's key has: the digests tell the stages of
-    one moment apart, and take no file to make."""
-    asked = list(stages)  # kept: `known` goes by the objects
+    """`stages` and all that they need, each once, upstream first, under their keys."""
     found: dict[str, Stage] = {}
-    known: dict[int, str] = {}
 
-    def visit(stage: Stage) -> str:
-        if id(stage) not in known:
-            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
-            content = [stage.name, stage.target, stage.params, inputs]
-            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            known[id(stage)] = digest
-            found.setdefault(digest, stage)
-        return known[id(stage)]
+    def visit(stage: Stage) -> None:
+        if stage.key not in found:
+            for upstream in stage.inputs.values():
+                visit(upstream)
+            found[stage.key] = stage
 
-    for stage in asked:
+    for stage in stages:
         visit(stage)
     return found

@@ -10,14 +10,11 @@ import importlib
 import json
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klearlib.errors import KlearError
 from klearlib.run import worker
-from klearlib.run.files import EXPLAINED, write_failure
 from klearlib.run.stage import Stage
 
 
@@ -52,13 +49,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         getattr(importlib.import_module(module), function)(**arguments)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in EXPLAINED:
-            error = write_failure(error, error.filename or "a file")
-        if not hasattr(error, "exit_code"):
-            traceback.print_exc()
-            error = KlearError(f"{type(error).__name__}: {error}")
-        worker.tell(*getattr(error, "lines", None) or [str(error)])
-        return error.exit_code
+        return worker.tell(error).exit_code
     return 0
 
 

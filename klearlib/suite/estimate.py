@@ -3,6 +3,7 @@ and the memory of a device of this machine. Nothing is loaded."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -45,10 +46,11 @@ class Cost:
     trained: float = 0.0
     flops: float = 0.0
     gpu_s: float = 0.0  # seconds of one GPU
+    here_s: float = 0.0  # of this machine, of the stages of a notebook together
     memory: int = 0  # bytes at once on the machine or one GPU; none for a run of verl
 
     def __add__(self, other: Cost) -> Cost:
-        names = ("sampled", "trained", "flops", "gpu_s")
+        names = ("sampled", "trained", "flops", "gpu_s", "here_s")
         summed = {name: getattr(self, name) + getattr(other, name) for name in names}
         return Cost(**summed, memory=max(self.memory, other.memory))
 
@@ -70,6 +72,7 @@ def setup_of(stage: Stage) -> Setup:
     budget = stage.params.get("settings", stage.params).get("max_new_tokens", 0)
     room = positions - budget  # none where YaRN makes it
     prompt = min(PROMPT_TOKENS, room) if room > 0 else PROMPT_TOKENS
+    prompt = int(min(prompt, _mean_tokens(stage.inputs.get("world"))))
     if "cluster" not in stage.params:
         return Setup(shape, Compute(**stage.params["compute"]), prompt)
     cluster = cluster_of_stage(stage)
@@ -97,8 +100,7 @@ def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
 def cost_of(stage: Stage) -> Cost:
     """The cost of one stage, without those that it needs; none without a model.
 
-    Raises:
-        KeyError: a kind of stage that computes with a model and has no rule here.
+    Raises KeyError: a kind of stage that computes with a model and has no rule here.
     """
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()
@@ -189,7 +191,8 @@ def _supervised(stage: Stage, setup: Setup) -> Cost:
     else:
         examples = params["num_epochs"] * _num_examples(stage.inputs["examples"])
     longest = min(positions, setup.compute.pack_tokens or positions)
-    tokens, updates = examples * longest * EXAMPLE_SHARE, examples / params["batch_size"]
+    mean = min(longest * EXAMPLE_SHARE, _mean_tokens(stage.inputs.get("examples")))
+    tokens, updates = examples * mean, examples / params["batch_size"]
     return training(setup, tokens=tokens, longest=longest, updates=updates)
 
 
@@ -204,6 +207,24 @@ def _num_examples(stage: Stage) -> int:
     return sum(map(_num_examples, stage.inputs.values()))
 
 
+def _mean_tokens(stage: Stage | None) -> float:
+    """The most that a row has on average in the files of lines here that a stage is made from, at
+    four bytes a token; infinite where there are others."""
+    if stage is None:
+        return math.inf
+    if (where := stage.params.get("location")) is None:
+        return max(map(_mean_tokens, stage.inputs.values()), default=math.inf)
+    lines = _lines_here(where)
+    return (lines and Path(where).stat().st_size / 4 / lines) or math.inf
+
+
+def _lines_here(location: str) -> int | None:
+    """How many lines a short .jsonl file here has; None for any other."""
+    file = Path(location)
+    is_short = file.suffix == ".jsonl" and file.is_file() and file.stat().st_size < COUNTED
+    return file.read_bytes().count(b"\n") if is_short else None
+
+
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
     """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
     given: the limits of the sources, `most` in all and where a source has none. A file of lines
@@ -212,50 +233,46 @@ def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) 
     for source in curated.params["sources"]:
         if names is None or source["alias"] in names:
             data = curated.inputs.get(source.get("input"))
-            here = Path((data and data.params.get("location")) or "")
-            is_short = here.suffix == ".jsonl" and here.is_file() and here.stat().st_size < COUNTED
-            lines = here.read_bytes().count(b"\n") if is_short else most
-            rows += min(source.get("limit", most), lines)
+            lines = _lines_here((data and data.params.get("location")) or "")
+            rows += min(source.get("limit", most), most if lines is None else lines)
     return min(rows, most)
+
+
+def _rollouts(setup: Setup, settings: dict, *, updates: int, passes: int = 1, **how) -> Cost:
+    """The rollouts of all steps are sampled, and trained on so many times."""
+    steps, budget = settings["num_steps"], settings["max_new_tokens"]
+    rows = settings["num_problems"] * settings["group_size"]
+    tokens = passes * steps * rows * (setup.prompt + budget * RESPONSE_SHARE)
+    cost = training(setup, tokens=tokens, longest=setup.prompt + budget, updates=updates, **how)
+    return cost + sampling(setup, calls=steps, rows=rows, budget=budget)
 
 
 def _rl(stage: Stage, setup: Setup) -> Cost:
     """Rollouts, benchmarks and the validation set are sampled; rollouts are trained on."""
     settings = stage.params["settings"]
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
-    rollouts = settings["num_problems"] * settings["group_size"]
     validated = settings["num_validation"] * settings["validation_responses"]
     first = "start_validation" not in stage.inputs  # else stages of their own measured the start
     calls = first + -(-steps // settings["eval_every"])
     validations = 1 + first
     if every := settings["validation_every"]:
         validations += 2 + steps // every
-    cost = training(
-        setup,
-        tokens=steps * rollouts * (setup.prompt + budget * RESPONSE_SHARE),
-        longest=setup.prompt + budget,
-        updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
-        forward_again=settings["logp_old"] != "sampler",
-    )
-    cost += sampling(setup, calls=steps, rows=rollouts, budget=budget)
+    updates = steps * -(-settings["num_problems"] // settings["mini_batch_problems"])
+    again = settings["logp_old"] != "sampler"
+    cost = _rollouts(setup, settings, updates=updates, forward_again=again)
     cost += sampling(setup, calls=validations, rows=validated, budget=budget)
     cost += _benchmarks(setup, settings, settings["eval_responses"], calls)
     if setup.by_verl:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)
     state = state_bytes(setup.shape.num_parameters, precision="fp32")
-    return cost + Cost(memory=sampling_memory(setup, rows=rollouts, budget=budget, state=state))
+    rows = settings["num_problems"] * settings["group_size"]
+    return cost + Cost(memory=sampling_memory(setup, rows=rows, budget=budget, state=state))
 
 
 def _reward_noise(stage: Stage, setup: Setup) -> Cost:
     settings, rewards = stage.params["settings"], len(stage.params["rewards"])
-    rollouts = settings["num_problems"] * settings["group_size"]
-    budget = settings["max_new_tokens"]
-    tokens = rollouts * (setup.prompt + budget * RESPONSE_SHARE)
-    longest = setup.prompt + budget
-    calls = settings["num_steps"]
-    made = calls * rewards  # gradients, followed by no update
-    cost = training(setup, tokens=made * tokens, longest=longest, updates=made)
-    return cost + sampling(setup, calls=calls, rows=rollouts, budget=budget)
+    made = settings["num_steps"] * rewards  # gradients, followed by no update
+    return _rollouts(setup, settings, updates=made, passes=rewards)
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:

@@ -45,8 +45,8 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
     with all its children when this returns. A notebook that failed is kept beside `output` as
     ``<name>.failed.ipynb``, with its error marked.
 
-    Raises:
-        NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
+    Raises NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died
+    (138).
     """
     # jsonschema would make a parser of addresses from it, in two seconds that no notebook needs.
     sys.modules.setdefault("rfc3987_syntax", None)
@@ -79,11 +79,8 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
                 kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
-        for name, path in {"input_path": Path(source), "output_path": place}.items():
-            inside = path.is_relative_to(project)  # it may be published: no place of this machine
-            notebook.metadata.papermill[name] = str(
-                path.relative_to(project) if inside else path.name
-            )
+        for name in ("input_path", "output_path"):  # it may be published: no place of this machine
+            notebook.metadata.papermill[name] = Path(notebook.metadata.papermill[name]).name
         nbformat.write(notebook, str(partial))
         os.replace(partial, place)
         failed.unlink(missing_ok=True)

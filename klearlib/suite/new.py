@@ -29,6 +29,7 @@ from klearlib.real.assets import located
 from klearlib.real.model import template_of
 from klearlib.records import Problem
 from klearlib.run.files import one_line_failures, read_json, write_text
+from klearlib.suite.checks import short
 
 NOTEBOOKS = ("05_clipping", "06_alpha_sweep")
 _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
@@ -153,14 +154,12 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens, examples)
             f"leaves {max(0, room)} for a response: give a --max-new-tokens from 1 to that, or "
             "leave out the longest problems"
         )
+    millions = shape.num_parameters / 1e6
     facts = {"model": model, "chat_template": chat_template, "shape": shape, "train": train}
-    facts["learnt"] = learnt
-    millions = float(f"{shape.num_parameters / 1e6:.3g}")
+    facts |= {"positions": positions, "tests": tests, "learnt": learnt, "shared": shared}
+    facts |= {"left": left, "longest": longest, "budget": budget}
     facts["rate"] = 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5
-    millions = int(millions) if millions >= 100 else millions
-    facts["rate_from"] = f"a guess for {millions} M parameters"
-    facts |= {"positions": positions, "tests": tests, "shared": shared, "left": left}
-    return facts | {"longest": longest, "budget": budget}
+    return facts | {"rate_from": f"a guess for {short(millions)} M parameters"}
 
 
 def _model(model: str, place: Path, chat_template: str | None) -> tuple[ModelShape, int, object]:

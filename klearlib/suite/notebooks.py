@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import Interrupted, KlearError, MissingAsset
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
@@ -24,12 +24,20 @@ from klearlib.params.statistics import REPLICATES
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, code_read_once, with_inputs
+from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
-from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed, workers_of
+from klearlib.suite.plan import (
+    NOTEBOOK_S,
+    PlannedNotebook,
+    describe,
+    notebook_file,
+    plan,
+    weighed,
+    workers_of,
+)
 from klearlib.suite.summary import summary, verdicts_of
 
 if TYPE_CHECKING:
@@ -66,6 +74,7 @@ def run(
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
         MissingAsset: what has to run cannot finish here; see `plan.weighed`.
         KlearError: another run works on this profile; a Ray cluster does not answer.
+        KeyboardInterrupt: it was stopped; what runs has saved its state.
     """
     began = time.monotonic()
     stop_grace_s()
@@ -85,26 +94,19 @@ def run(
         print(summary(results, before, [], time.monotonic() - began), flush=True)
         return reported
     resume = resuming(place, only, keep_going, workers)
-    came: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        came.append(number)
-        raise Interrupted
-
     registered.note(profile, runs_dir())
-    with _locked(results), on_stop(stop):
+    with _locked(results):
         place.claim()
         suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
             code = suite.run(workers_of(planned.todo), keep_going, mirror)
         except KeyboardInterrupt:
-            code = 128 + came[0]
-        with on_stop(lambda number, frame: None):  # the last report is built in any case
-            reported = _report(results)
-    if came:
-        print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
-        return code
+            with on_stop(lambda number, frame: None):  # the last report is built in any case
+                _report(results)
+            print(f"klear: finished work is kept, go on with: {resume}", flush=True)
+            raise
+        reported = _report(results)
     print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
     if code:
         print(f"klear: some notebooks failed; go on with: {resume}", flush=True)
@@ -118,12 +120,9 @@ class _Suite:
         self.results, self.resume = results, resume
         self.planned = {each.name: each for each in todo}
         self.executing: dict[Task, PlannedNotebook] = {}
-        for gathers in (False, True):
-            others = tuple(self.executing)
-            for each in todo:
-                if each.experiment.gathers == gathers:
-                    needs = others if gathers else tuple(each.stages)
-                    self.executing[self._execution(each, needs)] = each
+        for each in todo:  # those that gather are the last
+            needs = tuple(self.executing) if each.experiment.gathers else tuple(each.stages)
+            self.executing[self._execution(each, needs)] = each
         self.published = time.monotonic()
         self.publishing: Task | None = None
         self.computed: list[Stage] = []  # that this run has finished
@@ -145,7 +144,7 @@ class _Suite:
         except KlearError as error:
             if all(each.error is not error for each in self.failed):  # `_fails` tells the others
                 raise
-        return self.failed[0].exit_code if self.failed else 0
+        return self.failed[0].error.exit_code if self.failed else 0
 
     def _execution(self, planned: PlannedNotebook, needs: tuple[Stage | Task, ...]) -> Task:
         folder = self.results / planned.name
@@ -153,8 +152,8 @@ class _Suite:
         with one_line_failures(folder):
             folder.mkdir(parents=True, exist_ok=True)
             log.write_text("", encoding="utf-8")
-        arguments = {"source": str(_source(planned)), "output": f"{folder}.ipynb", "log": str(log)}
-        arguments["values"] = planned.values
+        source, output = str(notebook_file(planned.name)), f"{folder}.ipynb"
+        arguments = {"source": source, "output": output, "log": str(log), "values": planned.values}
         name = f"notebook {planned.number}"
         return Task(name, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
@@ -173,7 +172,7 @@ class _Suite:
         that gathers."""
         found, output = planned.digests, self.results / f"{planned.name}.ipynb"
         if planned.experiment.gathers:
-            found = digests(read_notebook(_source(planned)), planned.experiment)
+            found = digests(read_notebook(notebook_file(planned.name)), planned.experiment)
         remember(self.results / planned.name, found, executed=output)
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
@@ -202,7 +201,7 @@ class _Suite:
         found = [each for task, each in self.executing.items() if task in waiting]
         found = [each for each in found if not each.experiment.gathers] or found
         numbers = "".join(f"[{each.number}]" for each in found) or "klear:"
-        lines = list(failure.lines)
+        lines = [*getattr(failure.error, "lines", [str(failure.error)])]
         if found and not is_stage:
             log = self.results / found[0].name / LOG
             lines.append(f"log: {log.relative_to(root())}")
@@ -222,9 +221,7 @@ def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | 
     from klearlib.suite.tensorboard import Mirror
 
     stages = with_inputs(stage for each in planned for stage in each.stages).values()
-    with code_read_once():
-        folders = [stage.folder(runs_dir()) for stage in stages]
-    return Mirror(Path(folder), folders)
+    return Mirror(Path(folder), [stage.folder(runs_dir()) for stage in stages])
 
 
 def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
@@ -248,10 +245,6 @@ def _report(results: Path) -> int:
         print(f"klear: the report could not be built: {error}", flush=True)
         return EXIT_FAILED
     return 0
-
-
-def _source(planned: PlannedNotebook) -> Path:
-    return root() / "notebooks" / f"{planned.name}.ipynb"
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
@@ -18,8 +19,8 @@ from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
 from klearlib.params.statistics import REPLICATES, replicates_asked
 from klearlib.report.render import duration_text
-from klearlib.run.stage import Stage, code_read_once, is_done, wanted, with_inputs
-from klearlib.scale.ray_cluster import RAY, cluster_address, in_words
+from klearlib.run.stage import Stage, is_done, wanted, with_inputs
+from klearlib.scale.ray_cluster import RAY, cluster_address
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
@@ -63,7 +64,6 @@ class Plan:
     notebooks: list[PlannedNotebook]
     # Of each notebook that will run, by name, without the stages of those before it.
     costs: dict[str, Cost] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # on this machine, of the same
     on_gpus: bool = False  # whether what runs is for GPUs, here or elsewhere
     missing: list[str] = field(default_factory=list)
 
@@ -87,10 +87,9 @@ def plan(
     notebooks to which ``--set`` gives nothing are left out. workers: replaces the parameter of this
     name in the notebooks that have one.
 
-    Raises:
-        ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
-            its notebook or with a damaged one, a profile without the embedded world that one of
-            its notebooks needs; a setting that fits no notebook, a folder of other parameters.
+    Raises ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
+    its notebook or with a damaged one, a profile without the embedded world that one of its
+    notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
     names = _chosen(profile, only)
     given = _parsed_settings(names, settings)
@@ -111,15 +110,19 @@ def plan(
             f"{', '.join(map(str, sorted(seeds))) or 'none'}"
         )
     place = place_of(profile, changes_of(checked) if given else {}, out)
-    planned = [_planned(name, checked[name], values[name], place, force) for name in checked]
-    if not any(each.why for each in planned):
-        return planned
-    return [
-        dataclasses.replace(each, why="gathers results that change")
-        if each.experiment.gathers and not each.why
-        else each
-        for each in planned
-    ]
+    planned: list[PlannedNotebook] = []
+    for name, params in checked.items():  # those that gather are the last
+        experiment = catalogue.experiment_of(name)(params, place)
+        found = digests(read_notebook(notebook_file(name)), experiment)
+        why = "forced" if force else why_not_cached(place.folder / name, found)
+        if experiment.gathers and any(each.why for each in planned):
+            why = why or "gathers results that change"
+        planned.append(PlannedNotebook(experiment, why, values[name], found))
+    return planned
+
+
+def notebook_file(name: str) -> Path:
+    return root() / "notebooks" / f"{name}.ipynb"
 
 
 def parameters_of(name: str) -> set[str]:
@@ -130,9 +133,8 @@ def parameters_of(name: str) -> set[str]:
 def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, object]:
     """Parameter -> its value, by ``--set``.
 
-    Raises:
-        ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
-            has.
+    Raises ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks
+    `names` has.
     """
     known = set().union(*map(parameters_of, names)) - {"profile", "workers"}
     values: dict[str, object] = {}
@@ -165,18 +167,6 @@ def _chosen(profile: str, only: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _planned(name: str, params, values: dict, place: Place, force: bool) -> PlannedNotebook:
-    experiment, profile = catalogue.experiment_of(name)(params, place), place.profile
-    path = root() / "notebooks" / f"{name}.ipynb"
-    if not path.is_file():
-        where = path.relative_to(root())
-        raise ParameterError(f"{profile} has {name} and there is no notebook {where}")
-    notebook, folder = read_notebook(path), place.folder / name
-    found = digests(notebook, experiment)
-    why = "forced" if force else why_not_cached(folder, found)
-    return PlannedNotebook(experiment, why, values, found)
-
-
 def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
     """What they ask for together: Ray where one of them does, or the largest number of stages at a
     time, where 0 is one on each GPU or core."""
@@ -188,69 +178,59 @@ def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
 def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     """The plan with its costs, and with all that keeps the run from finishing here.
 
-    Raises:
-        ParameterError: the profile lacks what a notebook needs.
+    Raises ParameterError: the profile lacks what a notebook needs.
     """
     if not any(each.why for each in planned):
         return Plan(planned)
-    runs, here = runs_dir(), this_machine()
+    here, seen = this_machine(), set()
     todo: dict[str, list[Stage]] = {}
-    seen: set[str] = set()
-    with code_read_once():
-        for each in planned:
-            if each.why:
-                stages = with_inputs(each.stages)
-                new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
-                seen |= stages.keys()
-                todo[each.name] = new
-        left = [stage for stages in todo.values() for stage in stages]
-        asked = workers_of([each for each in planned if todo.get(each.name)])
-        workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
-        elsewhere = asked == RAY and cluster_address()
-        missing = refusals(profile, left, here, 0 if elsewhere else workers)
-        if asked == RAY and "ray" not in here.packages:
-            missing.append(f"Ray is not installed: {INSTALL_RAY}")
-        costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
-        seconds = {
-            name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
-            for name, stages in todo.items()
-            if not missing
-        }
-    sums = {name: sum(each, Cost()) for name, each in costs.items()}
-    return Plan(planned, sums, seconds, bool(here.gpus or missing), missing)
+    for each in planned:
+        if each.why:
+            stages = with_inputs(each.stages)
+            new = [stage for key, stage in stages.items() if key not in seen]
+            todo[each.name] = [stage for stage in new if not is_done(stage, runs_dir())]
+            seen |= stages.keys()
+    left = [stage for stages in todo.values() for stage in stages]
+    asked = workers_of([each for each in planned if todo.get(each.name)])
+    workers = (0 if asked == RAY else asked) or len(here.gpus) or here.cores
+    elsewhere = asked == RAY and cluster_address()
+    missing = refusals(profile, left, here, 0 if elsewhere else workers)
+    if asked == RAY and "ray" not in here.packages:
+        missing.append(f"Ray is not installed: {INSTALL_RAY}")
+    costs = {name: _cost_here(stages, here, workers) for name, stages in todo.items()}
+    return Plan(planned, costs, bool(here.gpus or missing), missing)
 
 
-def _seconds(stages: list[Stage], costs: list[Cost], machine: Machine, workers: int) -> float:
-    """Seconds of `stages` on this machine: all their work over its places, or their longest chain.
-    A stage takes those of its kind in the miniature, or on cores those of its FLOP if that is more,
-    which says what a larger model takes."""
+def _cost_here(stages: list[Stage], machine: Machine, workers: int) -> Cost:
+    """What the stages of a notebook cost. Their time on this machine is that of all their work over
+    its places, or of their longest chain. A stage takes the time of its kind in the miniature, or
+    on cores that of its FLOP if that is more, which says what a larger model takes."""
     places = max(1, min(workers, len(machine.gpus) or machine.cores))
-    work, ends = 0.0, {}
-    for stage, cost in zip(stages, costs, strict=True):
+    total, work, ends = Cost(), 0.0, {}
+    for stage in stages:
+        cost = cost_of(stage)
         alone = max(stage.estimate_s, cost.flops / CPU_FLOPS)
         alone = cost.gpu_s if machine.gpus and cost.gpu_s else alone
-        work += alone
         before = (ends.get(upstream.key, 0.0) for upstream in stage.inputs.values())
         ends[stage.key] = alone + max(before, default=0.0)
-    return max(work / places, *ends.values(), 0.0)
+        work, total = work + alone, total + cost
+    return total + Cost(here_s=NOTEBOOK_S + max(work / places, *ends.values(), 0.0))
 
 
 def describe(planned: Plan) -> str:
     """The plan for the terminal: a line for each notebook and one for their sum, where results go,
     why notebooks run, and what is missing. GPU hours are for a machine with GPUs, or for a run that
-    this machine cannot finish."""
+    this machine cannot finish, whose time is left out."""
     if not planned.notebooks:
         return ""
-    heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory", "GPU h")
-    rows = [heads]
+    heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory")
+    rows = [(*heads, "GPU h" if planned.on_gpus else "")]
     for each in planned.notebooks:
-        cost = planned.costs.get(each.name, Cost())
-        state = "run" if each.why else "cached"
-        rows.append((each.name, state, *_cells(cost, planned.seconds.get(each.name, 0.0))))
+        cells = _cells(planned.costs.get(each.name, Cost()), planned)
+        rows.append((each.name, "run" if each.why else "cached", *cells))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
-        rows.append(("in all", "", *_cells(total, sum(planned.seconds.values()))))
-    rows = rows if planned.on_gpus else [row[:-1] for row in rows]
+        rows.append(("in all", "", *_cells(total, planned)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
     lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
@@ -264,29 +244,15 @@ def describe(planned: Plan) -> str:
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    if workers_of(planned.todo) == RAY:
-        lines.append(f"Stages run on {in_words()}.")
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 
-def _cells(cost: Cost, seconds: float) -> tuple[str, ...]:
+def _cells(cost: Cost, planned: Plan) -> tuple[str, ...]:
     return (
-        duration_text(max(1, seconds)) if seconds else "",
-        rounded(cost.sampled),
-        rounded(cost.trained),
+        duration_text(max(1, cost.here_s)) if cost.here_s and not planned.missing else "",
+        f"{short(cost.sampled / 1e6)} M" if cost.sampled else "",
+        f"{short(cost.trained / 1e6)} M" if cost.trained else "",
         f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",
         readable(cost.memory) if cost.memory else "",
-        short(cost.gpu_s / 3600) if cost.gpu_s else "",
+        short(cost.gpu_s / 3600) if cost.gpu_s and planned.on_gpus else "",
     )
-
-
-def rounded(tokens: float) -> str:
-    """Two or three digits, without an exponent; "" for none.
-
-    >>> rounded(0), rounded(3.4e5), rounded(9.5e6), rounded(1.4e9), rounded(5.08e10)
-    ('', '0.34 M', '9.5 M', '1,400 M', '50.8 B')
-    """
-    if tokens >= 1e10:
-        return f"{tokens / 1e9:,.1f} B"
-    digits = 0 if tokens >= 1e8 else 1 if tokens >= 1e6 else 2
-    return f"{tokens / 1e6:,.{digits}f} M" if tokens else ""

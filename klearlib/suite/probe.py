@@ -24,8 +24,7 @@ def probe(profile: str, guess: float) -> tuple[float, str]:
     steps in `profile` are outside of the clip range, or the largest where that is so at none; and
     what was found, in words. No run is kept.
 
-    Raises:
-        KlearError: nothing was trained.
+    Raises KlearError: nothing was trained.
     """
     from klearlib.run.pool import run_stages  # 80 modules
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from klearlib.errors import KlearError, printable
 from klearlib.evaluate.counts import LOOKS, looked_at, read_evaluations, scored
@@ -16,8 +15,7 @@ from klearlib.run.entry import read_metrics, read_samples
 def show(word: str) -> int:
     """Print what the policy of a run wrote, behind its scores and what stands beside them.
 
-    Raises:
-        ParameterError: no such run. KlearError: it keeps no samples.
+    Raises ParameterError where there is no such run, KlearError where it keeps no samples.
     """
     folder = find_run(word, runs_dir())
     lines = read_samples(folder)
@@ -26,8 +24,14 @@ def show(word: str) -> int:
             f"{folder.parent.name}/{folder.name} has no samples: only RL runs keep them, from "
             "their first step on"
         )
-    for text in _looks(folder):
-        print(text)
+    if evaluations := scored(read_evaluations(folder)):
+        print("  ".join(["step", *(name.replace("_", " ") for name in LOOKS)]))
+    for step, found in evaluations.items():
+        cells = [f"{step:4d}"]
+        for name, value in looked_at(found).items():
+            share = "-" if math.isnan(value) else f"{100 * value:.0f} %"
+            cells.append((f"{value:.0f}" if name == "tokens" else share).rjust(len(name)))
+        print("  ".join(cells))
     if rose := truncation_rose(read_metrics(folder)):
         print(f"!! {rose}")
     for line in lines:
@@ -38,21 +42,6 @@ def show(word: str) -> int:
             f"advantage {line['advantage']:.2f}, "
             f"{line['tokens']} tokens{', truncated' if line['truncated'] else ''}"
         )
-        print(printable(head, keep="\n\t"))
-        for name in ("prompt", "text"):
-            print(f"-- {name}", printable(line[name], keep="\n\t"), sep="\n")
+        for text in (head, "-- prompt", line["prompt"], "-- text", line["text"]):
+            print(printable(text, keep="\n\t"))
     return 0
-
-
-def _looks(folder: Path) -> list[str]:
-    """A line for each evaluation of a run, in percent and mean tokens, below a line of heads."""
-    rows = [["step", *(name.replace("_", " ") for name in LOOKS)]]
-    for step, found in scored(read_evaluations(folder)).items():
-        row = [str(step)]
-        for name, value in looked_at(found).items():
-            share = "-" if math.isnan(value) else f"{100 * value:.0f} %"
-            row.append(f"{value:.0f}" if name == "tokens" else share)
-        rows.append(row)
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.rjust, row, sizes)) for row in rows]
-    return lines if len(rows) > 1 else []

@@ -27,31 +27,33 @@ def describe_status(only_profile: str = "") -> str:
     of these changed since), "partial" (published with some runs missing) or "broken". Results that
     came with the repository, or from papermill, share a line; what has no results has none.
 
-    Raises:
-        ParameterError: unknown profile.
+    Raises ParameterError: unknown profile.
     """
     lines = []
     for profile in [require_profile(only_profile)] if only_profile else profiles():
-        for place in (place_of(profile, {}), *own_places(profile)):
-            lines += _states(place, notebooks_of(profile))
+        own = place_of(profile, {})
+        for place in (own, *own_places(own)):
+            lines += _states(place)
     lines += _describe_runs(root() / "results" / "runs")
     return printable("\n".join(lines) or "nothing has been run yet", keep="\n")
 
 
-def _states(place: Place, notebooks: list[str]) -> list[str]:
-    files = (SECTION, CACHE)
-    there = [n for n in notebooks if any((place.folder / n / file).is_file() for file in files)]
-    states = {name: _notebook_state(place, name) for name in there}
+def _states(place: Place) -> list[str]:
+    """The lines of a results folder; none where nothing is published in it."""
     lines = [f"{place.folder.name} ({place.says()})" if place.changes else place.folder.name]
-    for name, (word, why) in states.items():
-        if word != PUBLISHED:
-            lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
-    others = [name.partition("_")[0] for name, (word, _) in states.items() if word == PUBLISHED]
-    if others and len(lines) > 1:
+    others = []
+    for name in notebooks_of(place.profile):
+        if any((place.folder / name / file).is_file() for file in (SECTION, CACHE)):
+            word, why = _notebook_state(place, name)
+            if word == PUBLISHED:
+                others.append(name.partition("_")[0])
+            else:
+                lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
+    if others and len(lines) == 1:
+        return [f"{lines[0]}: {PUBLISHED}"]
+    if others:
         lines.append(f"  {' '.join(others)} {PUBLISHED}")
-    elif others:
-        lines[0] += f": {PUBLISHED}"
-    return lines if there else []
+    return lines if len(lines) > 1 else []
 
 
 def _notebook_state(place: Place, notebook: str) -> tuple[str, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from klearlib.paper import claim
 from klearlib.params import root
-from klearlib.report.forest import amount
 from klearlib.report.render import duration_text
 from klearlib.report.section import NOT_RUN
+from klearlib.report.tables import number_text
 from klearlib.run.files import read_json
 from klearlib.run.stage import Stage
 
@@ -78,7 +78,8 @@ def _number(entry: dict) -> str:
     """The smallest of its differences, on which an order hangs, or else the first of what was
     measured."""
     if differences := [each["difference"] for each in entry["comparisons"]]:
-        percent = claim(entry["claim"]).unit == "fraction"
-        return amount(min(differences), percent) + (" points" if percent else "")
+        if claim(entry["claim"]).unit == "fraction":
+            return f"{100 * min(differences):+.1f} points"
+        return number_text(min(differences), signed=True)
     first = entry["measured"].partition("; ")[0].rpartition(": ")[2]
     return re.split(r", | [\[(]", first)[0][:23]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Mirror:
             ) from error
         self._open, self._folder, self._runs = Writer, folder, tuple(runs)
         self._writers: dict[Path, Writer] = {}
-        self._steps: dict[tuple[Path, str], int] = {}
+        self._written: Counter[tuple[Path, str]] = Counter()  # lines of a run, by what they are
         self._looked = -math.inf
 
     def __call__(self, last: bool = False) -> None:
@@ -42,26 +43,22 @@ class Mirror:
             return
         self._looked = time.monotonic()
         for run in self._runs:
-            for line in read_metrics(run):
-                self._write(run, "metrics", line)
-            for step, score in curves_of(run).get("score", []):
-                self._write(run, "score", {"step": step, "score": score})
+            scores = curves_of(run).get("score", [])
+            self._write(run, "metrics", read_metrics(run))
+            self._write(run, "score", [{"step": step, "score": score} for step, score in scores])
         for writer in self._writers.values():
             writer.close() if last else writer.flush()
-        if last:
-            self._writers.clear()
 
-    def _write(self, run: Path, kind: str, line: dict) -> None:
-        step = line["step"]
-        if step <= self._steps.get((run, kind), -1):
-            return
-        self._steps[run, kind] = step
-        if run not in self._writers:
+    def _write(self, run: Path, kind: str, lines: list[dict]) -> None:
+        new = lines[self._written[run, kind] :]
+        self._written[run, kind] += len(new)
+        if new and run not in self._writers:
             title = "".join(letter if letter.isalnum() else "_" for letter in title_of(run))
             place = self._folder / f"{run.parent.name}-{run.name[:8]}-{title}"
             for old in place.glob("events.out.tfevents.*"):
                 old.unlink()
             self._writers[run] = self._open(str(place))
-        for key, value in line.items():
-            if key != "step" and isinstance(value, int | float):  # null: there is none at this step
-                self._writers[run].add_scalar(key, value, step)
+        for line in new:
+            for key, value in line.items():
+                if key != "step" and isinstance(value, int | float):  # null: none at this step
+                    self._writers[run].add_scalar(key, value, line["step"])

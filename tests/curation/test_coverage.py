@@ -7,7 +7,6 @@ import pytest
 
 from klearlib.curation import coverage
 from klearlib.curation.coverage import k_center_greedy
-from klearlib.curation.embeddings import hashed_tfidf
 from klearlib.errors import KlearError
 
 DEVICES = [None, "cpu"]  # "cpu" runs the code of a GPU
@@ -115,44 +114,6 @@ def test_float32_tells_near_points_apart(few_candidates, width, device):
         assert_always_the_farthest(points, chosen, tolerance=1e-3)
 
 
-@pytest.mark.parametrize("dim", [1, 30, 400])
-def test_the_bound_on_rounding_holds_and_is_not_wide(dim):
-    rng = np.random.default_rng(15)
-    points = np.float32(rng.standard_normal((150, dim)) + 50 * rng.integers(0, 2, (150, 1)))
-    middle = points.mean(axis=0, dtype=np.float64)
-    reach = float(np.abs(points - middle).max())
-    products = coverage._Products(coverage._widened(points, middle, reach, np.float32))
-    exact = coverage._widened(points, middle, reach, np.float64)[:, :-1]
-    exact = ((exact[:, None] - exact) ** 2).sum(axis=2)
-    by_row = [products.squares - 2 * products.largest(np.array([row])) for row in range(150)]
-    allowed = coverage._least_told_apart(products) / 2**10
-    for found in (np.array(by_row), products.between(np.arange(150))):
-        assert np.abs(found - exact).max() < allowed
-    assert allowed < 1e-4 * products.squares.max()
-
-
-def test_tfidf_rows_and_small_whole_numbers_stay_in_float32(monkeypatch):
-    used = []
-
-    class Recorded(coverage._Products):
-        def __init__(self, points, device):
-            used.append(points.dtype)
-            super().__init__(points, device)
-
-    monkeypatch.setattr(coverage, "_Products", Recorded)
-    rng = np.random.default_rng(16)
-    words = np.array([f"w{i}" for i in range(3000)])
-    rows = hashed_tfidf([" ".join(rng.choice(words, 60)) for _ in range(300)], dim=384, seed=0)
-    k_center_greedy(rows, 300)
-    k_center_greedy(rng.integers(-9, 10, (300, 384)) + 2**40, 300)
-    assert used == [np.float32, np.float32]
-    near = rows[:2].repeat(9, axis=0)
-    near += np.float32(1e-3) * rng.standard_normal(near.shape, dtype=np.float32)
-    k_center_greedy(near, 2)
-    k_center_greedy(near, 9)
-    assert used[2:] == [np.float32, np.float32, np.float64]
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_copies_follow_when_all_others_are_taken_and_none_comes_twice(kind, device):
@@ -196,14 +157,11 @@ def test_far_from_the_origin_small_distances_survive():
     ("embeddings", "options", "message"),
     [
         ([[1.0, 2.0], [float("nan"), 0.0]], {}, "row 1 of"),
-        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, "row 0 of"),
-        *((given, {}, r"got shape") for given in (
-            np.zeros((0, 4)), np.zeros((4, 0)), [], np.zeros(4), np.zeros((2, 2, 2)))),
-        *((given, {}, "must be real numbers") for given in ([["a"], ["b"]], [[1j], [2j]])),
-        *(([[0], [1], [2]], {"k": k}, r"k must be in \[1, 3\]") for k in (4, 0, -1)),
-        *(([[0], [1], [2]], {"first": f}, r"first must be in \[0, 2\]") for f in (3, -1)),
+        (np.zeros((0, 4)), {}, "got shape"),
+        *(([[0], [1], [2]], {"k": k}, r"k must be in \[1, 3\]") for k in (4, 0)),
+        ([[0], [1], [2]], {"first": 3}, r"first must be in \[0, 2\]"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_covered_is_refused(embeddings, options, message):
     with pytest.raises(KlearError, match=message):
         k_center_greedy(embeddings, **{"k": 1} | options)

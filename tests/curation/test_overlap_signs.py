@@ -1,7 +1,6 @@
 """Prompts of fewer than nine words: compared whole, with their signs."""
 
 import random
-import time
 
 import pytest
 
@@ -91,14 +90,6 @@ def test_a_removal_names_the_item_of_its_signs():
     assert wordless.removals(["+ -", "", "\u00a0"]) == [None] * 3
 
 
-def test_sums_lose_no_prompt_to_sums_of_other_signs():
-    pairs = [(a, b) for a in range(12, 32) for b in range(12, 32)]
-    prompts = [f"What is {a} {sign} {b}?" for a, b in pairs for sign in "+-*/"]
-    assert not contaminated(prompts, [f"What is {a} % {b}?" for a, b in pairs]).any()
-    held_out = [f"What is {a}-{b}?" for a, b in pairs]
-    assert contaminated(prompts, held_out).tolist() == [False, True, False, False] * len(pairs)
-
-
 SPELLINGS = {
     "+": [" + ", "+", "＋"],
     "-": [" - ", "−", " \u2013"],
@@ -146,21 +137,6 @@ def test_all_ways_through_the_search_agree():
     assert [index.removals([text])[0] for text in texts[:500]] == alone[:500]
     flags = contaminated(texts, [text for _, text in items]).tolist()
     assert flags == [removal is not None for removal in alone]
-
-
-def test_hostile_texts_take_no_long_time():
-    many = 20_000
-    texts = [
-        "a" * many,
-        "a" + "(*" * many,
-        "a" + "*)" * many,
-        "- " * many + "a",
-        "a" + " ! " * many,
-    ]
-    texts += ["(" * many + "a+1" + ")" * many, "- " + "a" * 3 * many, "a" + "ⁿ" * many]
-    start = time.process_time()
-    assert contaminated(texts, texts).all()
-    assert time.process_time() - start < 20
 
 
 def test_the_rule_of_open_r1_knows_no_signs_of_short_texts():

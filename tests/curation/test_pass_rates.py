@@ -11,7 +11,6 @@ from klearlib.curation.pass_rates import (
     keep_by_pass_rate,
     kept_by_majority,
     kept_by_pass_rate,
-    read_pass_rates,
     rejected_by_pass_rate,
     write_pass_rates,
 )
@@ -79,11 +78,6 @@ def test_the_judges_failures_are_no_reason_of_the_filters(stages, tmp_path):
         "none": "pass rate below threshold",
     }
     assert card["num_responses_not_judged"] == 2
-
-
-def test_pass_rates_round_trip(tmp_path):
-    write_pass_rates(RATES.values(), tmp_path / "pass_rates.jsonl")
-    assert read_pass_rates(tmp_path / "pass_rates.jsonl") == RATES
 
 
 ANSWERED = {"never": (0, 0), "once": (1, 0), "half": (2, 0), "perhaps": (1, 1), "always": (4, 0)}

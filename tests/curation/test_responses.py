@@ -135,16 +135,6 @@ def test_two_models_of_the_same_weights_draw_their_own_responses(small, tmp_path
     assert sum(a == b for a, b in zip(*texts, strict=True)) < len(texts[0]) / 2
 
 
-def test_responses_without_problems_are_refused(inputs, tmp_path):
-    write_problems([], tmp_path / "none.jsonl")
-    with pytest.raises(ValueError, match=r"none\.jsonl holds no problems"):
-        respond(
-            RunFolder(tmp_path),
-            inputs | {"problems": tmp_path},
-            **HOW | {"problems": "none.jsonl"},
-        )
-
-
 @pytest.mark.parametrize("reason", NOT_JUDGED)
 def test_what_could_not_be_judged_is_not_wrong(small, tmp_path, monkeypatch, reason):
     def judge(problems, groups, **_):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from klearlib.curation import select as module
-from klearlib.curation.labels import judge_samples, labelled
+from klearlib.curation.labels import judge_samples
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.curation.select import select
 from klearlib.data.lines import read_lines
@@ -134,14 +134,6 @@ def test_what_the_judge_could_not_decide_here_is_not_wrong(inputs, tmp_path, mon
     assert [word for _, word in rejects] == ["wrong"] + ["not judged"] * 8
 
 
-def test_a_response_that_leaves_its_answer_to_be_worked_out_is_labelled_wrong():
-    sample = Sample("b", "?", r"<think>so</think>\boxed{2 \times 3}")
-    limits = {"test_timeout_s": 2.0, "test_memory_mb": 256}
-    (verdict,) = judge_samples([sample], {"b": PROBLEMS[1]}, **limits)
-    found = labelled(sample, verdict)
-    assert (found.is_correct, found.reason) == (False, "not_worked_out")
-
-
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
@@ -167,10 +159,7 @@ def test_a_response_is_judged_as_it_stands(response, reason):
     assert verdict.reason == reason
 
 
-@pytest.mark.parametrize(
-    "difficulty, kept, unknown",
-    [("easy", ["a", "c"], 4), ("hard", ["d"], 4)],
-)
+@pytest.mark.parametrize("difficulty, kept, unknown", [("easy", ["a", "c"], 4), ("hard", ["d"], 4)])
 def test_difficulty_is_the_references(inputs, tmp_path, difficulty, kept, unknown):
     samples, _, _ = run(inputs, tmp_path, difficulty=difficulty, easy_from=0.5)
     assert list(dict.fromkeys(s.problem_id for s in samples)) == kept

@@ -1,11 +1,18 @@
-"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; and the real files."""
+"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; the real files, and
+the page of them."""
+
+import re
+from pathlib import Path
 
 import pytest
 from raw_rows import ROWS, livecodebench_row, messages
 from shared_data import shared
 
+import klearlib
 from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.rows import REASONS
 from klearlib.data.sources import read_source
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
 from klearlib.errors import KlearError
 
 
@@ -95,3 +102,49 @@ def test_the_file_of_gsm8k():
     assert (reader.num_read, reader.num_kept, reader.rejects) == (7473, 7473, [])
     assert len({p.prompt for p in problems}) == len({p.id for p in problems})
     assert problems[0].answer == "72" and not any(set("#, ") & set(p.answer) for p in problems)
+
+
+WINDOW = ("2024-08-01", "2025-02-01")
+
+
+@pytest.mark.parametrize(
+    ("day", "inside"),
+    [
+        ("2024-07-31", False), ("2024-08-01", True), ("2024-08-01T00:00:00", True),
+        ("2024-12-31", True), ("2025-02-01", True), ("2025-02-01T00:00:00", True),
+        ("2025-02-01T00:00:00+00:00", True), ("2025-02-01T00:00:01", False),
+        ("2025-02-01 19:30:00", False), ("2025-02-02", False),
+    ],
+)  # fmt: skip
+def test_both_ends_are_inside(day, inside):
+    assert in_window(day, *WINDOW) is inside
+
+
+def test_the_papers_windows_share_one_day_and_a_day_is_a_window():
+    assert (WINDOW, LIVECODEBENCH_V6) == (LIVECODEBENCH_V5, ("2025-02-01", "2025-05-01"))
+    assert in_window("2024-02-29", "2024-02-29", "2024-02-29")
+
+
+@pytest.mark.parametrize("day", ["", "2025", "2025-02", "2025-02-30", "01.02.2025", None, 7])
+def test_what_is_no_date_is_refused(day):
+    with pytest.raises(KlearError, match="is not a date: write it as 2025-02-01"):
+        in_window(day, *WINDOW)
+    with pytest.raises(KlearError, match="is not a date"):
+        in_window("2025-01-01", day, "2025-02-01")
+
+
+PAGE = Path(klearlib.__file__).resolve().parents[1] / "docs" / "datasets.md"
+
+
+def test_every_benchmark_and_reason_is_there():
+    text = PAGE.read_text()
+    for name, size in SIZES.items():
+        (line,) = re.findall(rf"^\| `{name}` \| (?:`|the same).*$", text, re.M)
+        assert f"| {size or 'counted'} |" in line
+    reasons = [
+        word.strip()
+        for first in re.findall(r"^\| ([a-z_, ]+) \|", text.split("## Reasons")[1], re.M)
+        for word in first.split(",")
+        if word.strip() != "reason"
+    ]
+    assert sorted(reasons) == sorted(REASONS)

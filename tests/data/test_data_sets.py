@@ -9,15 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raw_rows import (
-    CODE_THOUGHT,
-    OPENR1,
-    ROWS,
-    THOUGHT,
-    WRONG_COUNTS,
-    livecodebench_row,
-    messages,
-)
+from raw_rows import CODE_THOUGHT, OPENR1, ROWS, THOUGHT, WRONG_COUNTS, livecodebench_row, messages
 
 from klearlib.data.rows import REASONS, UnusableRow, gold_text, whole_number
 from klearlib.data.sources import SOURCES, read_source, source_named
@@ -25,7 +17,7 @@ from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import LabelledResponse, TestCase
 
 SQUARES = (TestCase(stdin="3\n", expected="9\n"), TestCase(stdin="4\n", expected="16\n"))
-R1, NAN, HUGE, DIGITS = "DeepSeek-R1", float("nan"), 10**5000, "7" * 5000
+R1, NAN, HUGE = "DeepSeek-R1", float("nan"), 10**5000
 # What each data set asks in; the others have messages in the column `prompt`.
 QUESTIONS = {
     "taco": "question", "apps": "question", "deepcoder": "problem",
@@ -44,10 +36,7 @@ TURNS = ROWS["openthoughts3"]["conversations"]
 
 
 # Columns that tables have and that single rows may lack.
-LENIENT = {
-    ("aime_2025", "problem|question|messages"),
-    ("klear_code", "hash"),
-}
+LENIENT = {("aime_2025", "problem|question|messages"), ("klear_code", "hash")}
 
 
 def truth(value) -> dict:
@@ -121,8 +110,6 @@ def test_every_data_set_from_every_kind_of_file_and_without_a_column(name, tmp_p
 REJECTS = [
     ("openr1_math", {"answer": ""}, "no_answer"),
     ("openr1_math", {"answer": None}, "no_answer"),
-    ("openr1_math", {"answer": float("inf")}, "unknown_format"),
-    ("openr1_math", {"answer": HUGE}, "unknown_format"),
     ("openr1_math", {"generations": "text"}, "unknown_format"),
     ("openr1_math", {"generations": []}, "no_response"),
     ("openr1_math", {"generations": ["<think>a", "<think>b", "", "x"]}, "unclosed_think"),
@@ -135,11 +122,8 @@ REJECTS = [
     ("acereason_sft", {"output": "4"}, "no_think"),
     ("acereason_sft", {"output": ""}, "no_response"),
     ("acereason_sft", {"input": 3}, "unknown_format"),
-    ("acereason_sft", {"input": "\ud800"}, "unknown_format"),
     ("numinamath_cot", {"solution": "It is 4."}, "no_answer"),
-    ("numinamath_cot", {"solution": "\\boxed{}"}, "no_answer"),
     ("numinamath_cot", {"solution": "<think>It is \\boxed{4}"}, "unclosed_think"),
-    ("numinamath_cot", {"solution": "\ud800 \\boxed{4}"}, "unknown_format"),
     ("numinamath_1_5", {"problem_is_valid": "Incomplete"}, "invalid_problem"),
     ("numinamath_1_5", {"solution_is_valid": "Problem not solved"}, "invalid_solution"),
     ("numinamath_1_5", {"question_type": "proof"}, "proof"),
@@ -148,40 +132,28 @@ REJECTS = [
     ("opencodereasoning", {"output": "<think>Square"}, "unclosed_think"),
     ("opencodereasoning", {"input": "-"}, "no_problem"),
     ("acereason_math", {"answer": NAN}, "no_answer"),
-    ("acereason_math", {"answer": [DIGITS]}, "unknown_format"),
     ("deepscaler", {"answer": None}, "no_answer"),
     ("skywork_or1_math", truth("[]"), "no_answer"),
     ("skywork_or1_math", truth("[4"), "bad_json"),
-    ("skywork_or1_math", truth("[true]"), "unknown_format"),
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
-    ("skywork_or1_math", truth('["\\ud800"]'), "unknown_format"),
-    ("skywork_or1_math", truth(f"[{DIGITS}]"), "bad_json"),
     ("skywork_or1_math", {"reward_model": {}}, "no_answer"),
     ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
     ("klear_math", {"prompt": messages("x", "assistant")}, "unknown_format"),
     ("gsm8k", {"answer": "4"}, "no_answer"),
-    ("gsm8k", {"answer": "4 ####"}, "no_answer"),
     ("gsm8k", {"answer": "#### $1,500 dollars\nextra"}, "unknown_format"),
     ("aime_2024", {"answer": None, "solution": "4"}, "no_answer"),
-    ("aime_2024", {"answer": NAN, "solution": "\\boxed{4}"}, "no_answer"),
     ("aime_2024", {"answer": "\\boxed{}", "solution": "4"}, "no_answer"),
-    ("aime_2024", {"answer": DIGITS}, "unknown_format"),
-    ("aime_2024", {"id": HUGE}, "unknown_format"),
     ("aime_2025", {"meta": {"problem": "?", "solution": "It is 4."}}, "no_answer"),
     ("aime_2025", {"meta": {"problem": "?", "solution": "\\boxed{ }"}}, "no_answer"),
-    ("aime_2025", {"meta": {"problem": "?", "solution": None}}, "no_answer"),
     ("hmmt_feb_2025", {"answer": ""}, "no_answer"),
     ("codeforces", {"generated_checker": "import sys"}, "needs_checker"),
     ("codeforces", {"interaction_format": "Ask."}, "needs_interaction"),
     ("codeforces", {"input_mode": "file"}, "needs_files"),
     ("codeforces", {"executable": False}, "not_executable"),
-    ("codeforces", {"executable": None}, "not_executable"),
     ("codeforces", {"official_tests": None}, "no_tests"),
     ("codeforces", {"official_tests": [{"input": "1...", "output": "1"}]}, "no_tests"),
     ("codeforces", {"examples": [{"input": "\ud800", "output": "1"}]}, "unknown_format"),
     ("codeforces", {"contest_start": 1504535700000}, "unknown_format"),
-    ("codeforces", {"contest_start": 10**300}, "unknown_format"),
-    ("livecodebench", {"contest_date": HUGE}, "unknown_format"),
     *(
         (name, {column: value}, "unknown_format")
         for name, column in IDS.items()
@@ -296,12 +268,17 @@ def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
 
 
 @pytest.mark.parametrize(
-    ("written", "gold"),
-    [("1,234,567", "1234567"), ("-$1,000.5", "-$1000.5"), ("(1, 2)", "(1, 2)"), ("3,4", "3,4")],
+    ("answer", "gold"),
+    [
+        *(("so\n#### 1,234,567", "1234567"), ("#### -$1,000.5", "-$1000.5")),
+        *(("#### (1, 2)", "(1, 2)"), ("#### 3,4", "3,4")),
+        *(("42", "42"), (r"so \boxed{\frac12}", r"\frac12")),
+    ],
 )
-def test_thousands_lose_their_commas_and_no_other_answer_does(written, gold):
-    row = {"problem": "?", "answer": f"so\n#### {written}"}
-    (found,) = read_source("rows", [row])
+def test_an_answer_is_plain_or_in_a_box_or_behind_hashes_and_only_thousands_lose_commas(
+    answer, gold
+):
+    (found,) = read_source("rows", [{"problem": "?", "answer": answer}])
     assert found.problem.answer == gold
 
 

@@ -2,25 +2,15 @@
 
 import dataclasses
 import json
-import tracemalloc
 from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 
 from klearlib.data import tables
-from klearlib.data.lines import LineWriter, read_lines
-from klearlib.data.problems import (
-    iter_problems,
-    read_problems,
-    write_problems,
-)
-from klearlib.data.tables import (
-    Sample,
-    read_rows,
-    read_samples,
-    write_samples,
-)
+from klearlib.data.lines import read_lines
+from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.tables import Sample, read_rows, read_samples, write_samples
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem, TestCase
 
@@ -129,25 +119,3 @@ def test_a_table_that_is_not_there_is_one_line_and_columns_are_chosen(tmp_path):
         next(read_rows(path))
     write_samples(EXAMPLES, path)
     assert next(read_rows(path, columns=["labelled_by"])) == {"labelled_by": "math_verify"}
-
-
-@pytest.mark.parametrize("kind", ["table", "lines", "problems"])
-def test_reading_holds_few_rows(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(tables, "ROWS_IN_GROUP", 20)
-    text, path = "d" * 10_000, tmp_path / "x"
-    if kind == "table":
-        write_samples((Sample(str(n), "", text) for n in range(2000)), path)
-        read = read_samples
-    elif kind == "problems":
-        write_problems((Problem(str(n), text) for n in range(2000)), path)
-        read = iter_problems
-    else:
-        with LineWriter(path) as file:
-            for number in range(2000):
-                file.add({"row": number, "detail": text})
-        read = read_lines
-    tracemalloc.start()
-    assert sum(1 for _ in read(path)) == 2000
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 2_000_000  # of 20 MB; a group has 200 kB

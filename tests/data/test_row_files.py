@@ -42,19 +42,6 @@ def test_json_in_all_its_forms(tmp_path, form, is_packed):
         assert rows_of(path) == []
 
 
-def test_a_parquet_file_is_read_in_parts_and_only_the_columns_wanted(tmp_path):
-    path = tmp_path / "x.parquet"
-    table = pa.table({"a": [str(n) for n in range(1000)], "z": ["y" * 50_000] * 1000})
-    pq.write_table(table, path, row_group_size=100)
-    (found,) = open_location(path, wanted=("a",), split=None, config=None)
-    assert found.columns == ("a", "z")
-    before = pa.total_allocated_bytes()
-    for number, row in enumerate(found.rows()):
-        assert row == {"a": str(number)}
-        assert pa.total_allocated_bytes() - before < 2e6
-    assert number == 999
-
-
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
@@ -137,11 +124,6 @@ def test_a_folder_gives_the_files_of_the_split(tmp_path, names, choice, chosen):
         must_match = tuple(choice.values())
         found = rows_of(tmp_path, **choice, must_match=must_match)
         assert [row["a"] for row in found] == wanted
-
-
-def test_a_folder_in_a_hidden_one_is_read(tmp_path):
-    put(tmp_path / ".cache" / "hub", "train.jsonl")
-    assert len(rows_of(tmp_path / ".cache" / "hub")) == 1
 
 
 @pytest.mark.parametrize("name", ["v10", "v1_v2", "v10/x"])

@@ -1,15 +1,38 @@
 """vLLM draws from the same policy as the transformers engine, and says the same about it."""
 
 import math
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-import torch
-from drawing import GREEDY, LOGP_TOLERANCE, PROBLEMS, flat, full_logprobs, how
+from engine_contract import (
+    LOGP_TOLERANCE,
+    PROBLEMS,
+    EngineContract,
+    assert_frequencies_match,
+    flat,
+    full_logprobs,
+    how,
+)
 
-from klearlib.errors import KlearError
-from klearlib.policy.drawing import cut
-from klearlib.policy.load import chat_prompt
+from klearlib.policy.compute import local_compute
+from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
+from klearlib.policy.vllm_engine import VLLMEngine
+from klearlib.records import Problem
+
+
+class TestVLLM(EngineContract):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 0, 1.0), (0.8, 20, 0.9)]
+)
+def test_frequencies_match_the_probabilities(engine, policy, temperature, top_k, top_p):
+    """The seeds of a group are independent, and the cuts are those of the transformers engine."""
+    how = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    assert_frequencies_match(engine, policy, 2000, **how)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.3])
@@ -28,96 +51,11 @@ def test_greedy_is_that_of_transformers(engine, policy, tiny_tokenizer, penalty)
             assert ours.logp == pytest.approx(theirs.logp, abs=LOGP_TOLERANCE)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
-def test_recorded_log_probabilities_are_the_trainers(engine, policy, temperature):
-    settings = how(temperature=temperature, max_tokens=30)
-    responses = flat(engine.sample_groups(PROBLEMS, group_size=6, settings=settings))
-    assert len({len(response.token_ids) for response in responses}) > 5
-    for response in responses:
-        expected = full_logprobs(policy, response, temperature)
-        assert response.logp == pytest.approx(expected, abs=LOGP_TOLERANCE)
-
-
 @pytest.mark.parametrize("change", [{"top_p": 0.9}, {"top_k": 5}, {"repetition_penalty": 1.2}])
 def test_where_the_distribution_is_cut_there_is_no_log_probability(engine, change):
     for response in flat(engine.sample_groups(PROBLEMS, group_size=2, settings=how(**change))):
         assert len(response.logp) == len(response.token_ids)
         assert all(math.isnan(value) for value in response.logp)
-
-
-def test_cuts_change_nothing_that_is_greedy(engine):
-    cut = how(temperature=0.0, max_tokens=20, top_k=3, top_p=0.5)
-    found = engine.sample_groups(PROBLEMS, group_size=1, settings=cut)
-    assert found == engine.sample_groups(PROBLEMS, group_size=1, settings=GREEDY)
-    assert not any(math.isnan(value) for response in flat(found) for value in response.logp)
-
-
-def test_end_tokens_end_and_the_budget_truncates(engine, policy, tiny_tokenizer):
-    ends = {*policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
-    responses = flat(engine.sample_groups(PROBLEMS, group_size=24, settings=how(max_tokens=7)))
-    for response in responses:
-        assert not ends & set(response.token_ids[:-1])
-        assert response.truncated == (response.token_ids[-1] not in ends)
-        assert len(response.token_ids) == 7 if response.truncated else len(response.token_ids) <= 7
-        decoded = tiny_tokenizer.decode(response.token_ids, skip_special_tokens=True)
-        assert response.text == decoded
-    # An end token that is the last the budget allows is an end, not a cut.
-    assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
-
-
-def test_groups_are_whole_and_in_the_order_of_the_problems(engine, tiny_tokenizer):
-    """More responses than `batch_rows`, so that some wait for others to end."""
-    groups = engine.sample_groups(PROBLEMS, group_size=30, settings=how())
-    assert [len(group) for group in groups] == [30] * len(PROBLEMS)
-    for problem, group in zip(PROBLEMS, groups, strict=True):
-        text, ids = chat_prompt(tiny_tokenizer, problem.prompt)
-        assert {(r.problem_id, r.prompt, r.prompt_ids) for r in group} == {
-            (problem.id, text, tuple(ids))
-        }
-        assert len({response.token_ids for response in group}) > 25
-
-
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 0, 1.0), (0.8, 20, 0.9)]
-)
-def test_frequencies_match_the_probabilities(engine, policy, temperature, top_k, top_p):
-    """The seeds of a group are independent, and the cuts are those of the transformers engine."""
-    num_draws = 2000
-    settings = how(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p, seed=11)
-    ((*responses,),) = engine.sample_groups(PROBLEMS[:1], group_size=num_draws, settings=settings)
-    with torch.no_grad():
-        ids = torch.tensor([responses[0].prompt_ids])
-        logits = policy(input_ids=ids).logits[:, -1].double() / temperature
-    kept = cut(torch.softmax(logits, -1), settings)[0]
-    expected = num_draws * kept / kept.sum()
-    drawn = torch.tensor([response.token_ids[0] for response in responses])
-    counts = torch.bincount(drawn, minlength=len(expected))
-    assert counts[expected == 0].sum() == 0
-    common = expected >= 5
-    chi_square = ((counts - expected)[common] ** 2 / expected[common]).sum()
-    freedom = int(common.sum()) - 1
-    assert freedom >= 4 and chi_square < freedom + 5 * (2 * freedom) ** 0.5
-
-
-def test_same_seed_same_responses_whatever_came_before(engine):
-    first = engine.sample_groups(PROBLEMS, group_size=4, settings=how(seed=5))
-    other = engine.sample_groups(PROBLEMS[1:], group_size=3, settings=how(seed=6, temperature=0.7))
-    assert engine.sample_groups(PROBLEMS, group_size=4, settings=how(seed=5)) == first
-    assert engine.sample_groups(PROBLEMS, group_size=4, settings=how(seed=6)) != first
-    assert other[0] != first[1][:3]
-
-
-@pytest.mark.parametrize(
-    ("problems", "group_size", "changes", "error", "words"),
-    [
-        ([], 2, {}, ValueError, "need problems and group_size"),
-        (PROBLEMS, 0, {}, ValueError, "need problems and group_size"),
-        (PROBLEMS, 1, {"max_tokens": 512}, KlearError, "positions, the model has 512"),
-    ],
-)
-def test_what_cannot_be_sampled_is_refused(engine, problems, group_size, changes, error, words):
-    with pytest.raises(error, match=words):
-        engine.sample_groups(problems, group_size=group_size, settings=how(**changes))
 
 
 def test_one_seed_for_a_whole_call_as_on_a_gpu(engine, monkeypatch):
@@ -128,3 +66,23 @@ def test_one_seed_for_a_whole_call_as_on_a_gpu(engine, monkeypatch):
     assert first == second != other
     texts = [response.text for response in flat(first)]
     assert len({*texts}) > len(texts) / 2
+
+
+MODEL = Path(__file__).parents[2] / "models" / "SmolLM2-135M-Instruct"
+QUESTIONS = [Problem(f"q{n}", f"What is {n} + {n + 3}?", str(2 * n + 3)) for n in range(2, 6)]
+
+
+@pytest.mark.skipif(not MODEL.exists(), reason=f"no {MODEL}: make smollm2")
+def test_smollm2_answers_as_through_transformers():
+    model, tokenizer = load_policy(MODEL)
+    compute = local_compute(engine="vllm", batch_rows=16)
+    greedy, free = how(temperature=0.0, max_tokens=24), how(max_tokens=24)
+    with closing(VLLMEngine(MODEL, compute=compute, model=model, tokenizer=tokenizer)) as engine:
+        found = flat(engine.sample_groups(QUESTIONS, group_size=1, settings=greedy))
+        drawn = flat(engine.sample_groups(QUESTIONS, group_size=4, settings=free))
+    expected = flat(sample_groups(model, tokenizer, QUESTIONS, group_size=1, settings=greedy))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.prompt, ours.token_ids) == (theirs.prompt, theirs.token_ids)
+    assert len({response.token_ids for response in drawn}) > 8
+    for response in (*found, *drawn):
+        assert response.logp == full_logprobs(model, response)

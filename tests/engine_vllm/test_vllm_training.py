@@ -3,12 +3,10 @@
 import os
 import signal
 
-import numpy as np
 import pytest
-from tiny_runs import lines, run, weights
+from tiny_runs import ONE_PROBLEM, gain, lines, run, weights, with_one_problem
 
 from klearlib.errors import KlearError
-from klearlib.evaluate.record_files import load_record
 from klearlib.policy.vllm_engine import VLLMEngine
 
 NUM_STEPS = 15
@@ -18,22 +16,8 @@ VLLM = {"engine": "vllm", "batch_rows": 256, "micro_batch_tokens": 8000}
 @pytest.fixture(scope="session")
 def inputs(tiny_stages, tmp_path_factory):
     """The upstream folders of an RL run on a single problem."""
-    world = tmp_path_factory.mktemp("one") / "world"
-    world.mkdir()
-    first = (tiny_stages.world / "train.jsonl").read_text().splitlines(keepends=True)[0]
-    for name in ("train", "validation"):
-        (world / f"{name}.jsonl").write_text(first)
-    return {"world": world, "sft": tiny_stages.sft}
-
-
-ONE_PROBLEM = {
-    "num_problems": 1,
-    "mini_batch_problems": 1,
-    "group_size": 64,
-    "learning_rate": 1e-3,
-    "num_validation": 1,
-    "validation_responses": 200,
-}
+    both = {"world": tiny_stages.world, "sft": tiny_stages.sft}
+    return with_one_problem(both, tmp_path_factory.mktemp("one") / "world")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +30,7 @@ def whole(inputs, tmp_path_factory):
 def test_training_makes_right_answers_likelier(whole):
     """Weights that were not handed over, or not in time, would be off policy and learn nothing."""
     folder, metrics = whole
-    records = [load_record(path) for path in sorted((folder / "evaluations").iterdir())]
-    before, after = (float(np.mean(record.correct)) for record in records)
-    assert after > before + 0.15
+    assert gain(folder) > 0.15
     for line in metrics:
         if line["train/num_updates"]:
             assert line["train/mismatch_max"] < 1e-3, "the sampler's weights are the trainer's"

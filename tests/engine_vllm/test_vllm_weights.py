@@ -1,16 +1,22 @@
 """The engine samples from the weights that the trainer's model has, in every form of them."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
-from drawing import GREEDY, LOGP_TOLERANCE, LONG, PROBLEMS, flat, full_logprobs, how
+from engine_contract import GREEDY, LOGP_TOLERANCE, PROBLEMS, flat, how
 from killing import alive
+from small_models import response_logprobs
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.sampling import sample_groups
+from klearlib.records import Problem
+
+# More than two blocks of vLLM's prefix cache on a CPU, which have 128 tokens.
+LONG = [Problem(id="long", prompt="apply +4 to 3, then " * 22, answer="1")]
 
 
 def same_as_transformers(engine, policy, tokenizer, problems=PROBLEMS, settings=GREEDY):
@@ -69,11 +75,12 @@ def test_bf16_is_near_fp32(opened, new_policy):
     policy = new_policy(4)
     engine = opened(policy, precision="bf16")
     responses = flat(engine.sample_groups(PROBLEMS, group_size=4, settings=how(max_tokens=20)))
+    exact_logp = partial(response_logprobs, policy)
     gaps = torch.tensor(
         [
             abs(ours - exact)
             for response in responses
-            for ours, exact in zip(response.logp, full_logprobs(policy, response), strict=True)
+            for ours, exact in zip(response.logp, exact_logp(response).tolist(), strict=True)
         ]
     )
     assert 1e-4 < gaps.mean() < 0.05, "bf16 has 8 bits: another precision, the same weights"

@@ -5,7 +5,7 @@ import os
 import time
 
 import torch
-from drawing import GREEDY, PROBLEMS, flat, how
+from engine_contract import GREEDY, PROBLEMS, flat, how
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine

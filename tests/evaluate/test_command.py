@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +12,12 @@ import pytest
 
 from klearlib import cli
 from klearlib.data.problems import read_problems, write_problems
-from klearlib.evaluate import command, judging, model_responses
+from klearlib.evaluate import command, judging
 from klearlib.evaluate.arguments import OF_A_MODEL, chosen_preset
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS, load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.policy import engines
-from klearlib.policy.load import load_policy
-from klearlib.records import Problem, TestCase
+from klearlib.records import Problem
 
 PROBLEMS = [Problem(f"p-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(3)]
 # Rows are problems, columns responses: 4 of 9 are correct.
@@ -30,9 +28,6 @@ THOUGHT = "<think>Hm.</think>"
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-NOT_READ = ["--benchmark", "x.jsonl"]  # what is wrong with the options is said before it is opened
 
 
 def write_rows(path, rows):
@@ -90,6 +85,7 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert (scores["truncated"], scores["not_judged"]) == (1, 0)
     assert scores["mean_tokens"] == pytest.approx((8 * 10 + 70) / 9)
     assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["truncated"] == 1
+    assert scores["found"] == {"boxed": 4, "marked": 0, "last": 0}
     assert scores["sampling"]["responses"] == "r.jsonl" and scores["sampling"]["num_responses"] == 3
     record = load_record(tmp_path / "out" / "record.npz")
     assert np.array_equal(record.correct, correct) and record.sampling == scores["sampling"]
@@ -103,34 +99,6 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
 
 class Killed(BaseException):
     pass
-
-
-def test_another_file_of_problems_with_the_same_name_has_other_scores(judged, tmp_path, capsys):
-    assert cli.main(judged) == 0
-    before, problems = files(tmp_path / "out"), read_problems(tmp_path / "own.jsonl")
-    write_problems([replace(problem, answer="1") for problem in problems], tmp_path / "own.jsonl")
-    assert "holds another evaluation (problems_sha256 differ)" in failure(capsys, judged)
-    assert files(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize("tags", ["required", "optional"])
-def test_a_response_is_judged_as_it_stands(judged, tmp_path, monkeypatch, tags):
-    """No tag is put before it that neither it nor its prompt has written."""
-    texts = ["</think>\\boxed{1}", "\\boxed{1}", "<think>\\boxed{9}</think>x</think>\\boxed{1}"]
-    write_problems(PROBLEMS[:1], tmp_path / "own.jsonl")
-    write_rows(tmp_path / "r.jsonl", [{"problem_id": "p-0", "response": text} for text in texts])
-    real, seen = judging.judge_responses, []
-
-    def judge(problems, groups, **how):
-        seen.extend((r.prompt, r.text, how["require_think"]) for group in groups for r in group)
-        return real(problems, groups, **how)
-
-    monkeypatch.setattr(judging, "judge_responses", judge)
-    assert cli.main([*judged, "--think-tags", tags]) == 0
-    assert seen == [("", text, tags == "required") for text in texts]
-    reasons = load_record(tmp_path / "out" / "record.npz").reason.tolist()
-    alone = "bad_format" if tags == "required" else "correct"
-    assert reasons == [[alone, alone, "correct"]]
 
 
 def bare(rows):
@@ -167,6 +135,22 @@ def test_what_a_file_says_and_does_not_is_said(judged, tmp_path, capsys, changed
     assert unknown == (changed is bare)
 
 
+def test_a_folder_holds_one_evaluation(judged, tmp_path, capsys):
+    assert cli.main(judged) == 0
+    before, responses = files(tmp_path / "out"), tmp_path / "r.jsonl"
+    for more in (["--think-tags", "optional"], ["--truncated", "as_text"]):
+        words = f"holds another evaluation ({more[0][2:].replace('-', '_')} differ)"
+        assert words in failure(capsys, [*judged, *more])
+    content = responses.read_text()
+    responses.write_text(content.replace("num_tokens", "more_tokens"))
+    assert "holds another evaluation (responses_sha256 differ)" in failure(capsys, judged)
+    responses.write_text(content)
+    problems = [replace(problem, answer="1") for problem in PROBLEMS]
+    write_problems(problems, tmp_path / "own.jsonl")
+    assert "holds another evaluation (problems_sha256 differ)" in failure(capsys, judged)
+    assert files(tmp_path / "out") == before
+
+
 def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     rows = rows_of(tmp_path / "r.jsonl")
     for row in rows:
@@ -175,18 +159,13 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     assert cli.main(judged) == 0
     assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 8  # one is truncated
     assert "--think-tags optional" in capsys.readouterr().out
-    before = files(tmp_path / "out")
-    optional = [*judged, "--think-tags", "optional"]
-    assert "holds another evaluation (think_tags differ)" in failure(capsys, optional)
-    assert files(tmp_path / "out") == before
-    assert cli.main([*optional, "--out", "out2"]) == 0
+    assert cli.main([*judged, "--think-tags", "optional", "--out", "out2"]) == 0
     scores = scores_of(tmp_path / "out2")
     assert scores["avg_at_n"] == pytest.approx(4 / 9)
     assert scores["sampling"]["think_tags"] == "optional"
     assert "--think-tags" not in capsys.readouterr().out
     # A template that opens the tag in the prompt has written it.
     write_rows(tmp_path / "r.jsonl", [row | {"prompt": "?<think>\n"} for row in rows])
-    assert "holds another evaluation (responses_sha256 differ)" in failure(capsys, judged)
     assert cli.main([*judged, "--out", "out3"]) == 0
     assert scores_of(tmp_path / "out3")["avg_at_n"] == pytest.approx(4 / 9)
 
@@ -197,10 +176,8 @@ RELEASED = ["--preset", "released"]
 @pytest.mark.parametrize(
     ("more", "form", "truncated"),
     [
-        ([], "written", "wrong"),
         (["--answer-form", "equivalent"], "equivalent", "wrong"),
         (["--truncated", "as_text"], "written", "as_text"),
-        (RELEASED, "equivalent", "as_text"),
         ([*RELEASED, "--truncated", "wrong"], "equivalent", "wrong"),
     ],
 )
@@ -220,66 +197,6 @@ def test_the_rule_reaches_the_judge_and_the_record(
     assert (sampling["answer_form"], sampling["truncated"]) == (form, truncated)
 
 
-def test_where_answers_stood_is_kept_and_counted(judged, tmp_path, monkeypatch, capsys):
-    places = np.array([["boxed", "last", "last"], ["marked", "boxed", ""], ["", "last", ""]])
-    real, rows = judging.judge_responses, iter(places.tolist())
-
-    def judge(problems, groups, **how):
-        return [
-            tuple(
-                replace(verdict, found=found or None)
-                for verdict, found in zip(group, next(rows), strict=True)
-            )
-            for group in real(problems, groups, **how)
-        ]
-
-    monkeypatch.setattr(judging, "judge_responses", judge)
-    assert cli.main(judged) == 0
-    assert load_record(tmp_path / "out" / "record.npz").found.tolist() == places.tolist()
-    assert scores_of(tmp_path / "out")["found"] == {"boxed": 1, "marked": 1, "last": 2}
-    assert "right answers" in (out := capsys.readouterr().out)
-    assert "boxed 1, marked 1, last 2" in out
-
-
-def test_a_right_answer_in_a_truncated_response_counts_by_the_rule(judged, tmp_path, capsys):
-    rows = [row | {"truncated": True} for row in rows_of(tmp_path / "r.jsonl")]
-    write_rows(tmp_path / "r.jsonl", rows)
-    assert cli.main(judged) == 0
-    scores = scores_of(tmp_path / "out")
-    assert (scores["avg_at_n"], scores["reasons"]["truncated"]) == (0.0, 9)
-    assert "9 of 9 responses, judged wrong" in capsys.readouterr().out
-    as_text = [*judged, "--truncated", "as_text"]
-    assert "holds another evaluation (truncated differ)" in failure(capsys, as_text)
-    assert cli.main([*as_text, "--out", "out2"]) == 0
-    assert scores_of(tmp_path / "out2")["avg_at_n"] == pytest.approx(4 / 9)
-    assert "9 of 9 responses, judged as text" in capsys.readouterr().out
-
-
-def test_files_of_other_places_have_other_folders(judged, tmp_path):
-    parts = ("a.jsonl.parts/r.jsonl", "a.jsonl.parts/s.jsonl", "b/r.jsonl")
-    for place in parts:
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_bytes((tmp_path / "r.jsonl").read_bytes())
-        call = ["evaluate", "--responses", place, "--benchmark", "own.jsonl"]
-        assert cli.main(call) == 0
-    names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
-    assert names == {"own-a.jsonl.parts-r", "own-a.jsonl.parts-s", "own-b-r"}
-
-
-def test_programs_are_run(tmp_path):
-    tests = (TestCase("4", stdin="2"), TestCase("6", stdin="3"))
-    write_problems([Problem("c", "Double it.", tests=tests)], tmp_path / "code.jsonl")
-    programs = ["print(int(input()) * 2)", "print(4)"]
-    texts = [f"{THOUGHT}\n```python\n{program}\n```" for program in programs]
-    write_rows(tmp_path / "r.jsonl", [{"problem_id": "c", "output_list": texts}])
-    assert cli.main(["evaluate", "--responses", "r.jsonl", "--benchmark", "code.jsonl"]) == 0
-    (folder,) = (tmp_path / "evaluations").iterdir()
-    scores = scores_of(folder)
-    assert (scores["avg_at_n"], scores["mean_pass_rate"]) == (0.5, 0.75)
-    assert scores["sampling"]["test_timeout_s"] == 6.0
-    assert folder.name.startswith("code-") and folder.name.endswith("-r")
-
-
 def test_judging_a_file_needs_no_torch(judged, tmp_path):
     script = (
         "import sys; from klearlib import cli\n"
@@ -291,10 +208,7 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
     assert done.stdout.endswith("loaded set() 0\n"), done.stderr
 
 
-def value_of(flag, kind):
-    if isinstance(kind, tuple):
-        return kind[0]
-    return "0.5" if flag == "--gpu-memory-share" else "1"
+OF_NO_MODEL = {"--engine": "vllm", "--precision": "bf16", "--gpu-memory-share": "0.5"}
 
 
 @pytest.mark.parametrize(
@@ -302,17 +216,15 @@ def value_of(flag, kind):
     [
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4", 1),
         (["--n", "0"], "--n: must be a number from 1 to 65536, got 0", 2),
-        (["--n", "100000000"], "--n: must be a number from 1 to 65536", 2),
         (["--test-timeout-s", "1e300"], "--test-timeout-s: must be a number from 0.001 to 3600", 2),
-        (["--test-memory-mb", "9" * 30], "--test-memory-mb: must be a number from 16", 2),
+        (["--test-memory-mb", "1"], "--test-memory-mb: must be a number from 16", 2),
         (["--benchmark", "aime23"], "no benchmark 'aime23'; did you mean 'aime2", 2),
-        (["--test-timeout-s", "0"], "--test-timeout-s: must be a number from 0.001", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
         (["--responses", "less.jsonl"], "has 0 responses to 'p-0' and must have 3", 1),
         (["--out", "own.jsonl"], "cannot write own.jsonl", 1),
-        *(([flag, value_of(flag, kind)], f"{flag} says how a model is asked", 2)
-          for flag, (kind, *_) in OF_A_MODEL.items()),
+        *(([flag, OF_NO_MODEL.get(flag, "1")], f"{flag} says how a model is asked", 2)
+          for flag in OF_A_MODEL),
     ],
 )  # fmt: skip
 def test_bad_calls_are_one_line_and_write_nothing(judged, capsys, tmp_path, more, words, code):
@@ -422,53 +334,25 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     assert files(tmp_path / "broken") == files(whole)
 
 
-def test_more_responses_than_rows_are_split_and_differ_and_so_do_those_of_bf16(asked, tmp_path):
+def test_more_responses_than_rows_are_split_and_differ_in_either_precision(asked, tmp_path):
     split = [*asked, "--n", "5", "--batch-rows", "2", "--max-new-tokens", "20"]
     for precision in ("fp32", "bf16"):
         assert cli.main([*split, "--precision", precision, "--out", precision]) == 0
         assert scores_of(tmp_path / precision)["sampling"]["precision"] == precision
-    full, low = (rows_of(tmp_path / name / "responses.jsonl") for name in ("fp32", "bf16"))
-    assert full != low
-    assert [row["problem_id"] for row in full] == [f"validation-{i // 5}" for i in range(30)]
-    texts = [row["response"] for row in full]
-    first, later = ([texts[i + at : i + at + 2] for i in range(0, 30, 5)] for at in (0, 2))
-    assert first != later, "each block needs draws of its own"
-
-
-def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, monkeypatch):
-    """vLLM stands in by a fake that keeps what it was given."""
-    given = {}
-
-    @contextmanager
-    def fake(path, *, compute, model, tokenizer, **stretched):
-        given.update(compute=compute, model=model, **stretched)
-        loaded, _ = load_policy(path, device="cpu")
-        yield engines.TransformersEngine(loaded, tokenizer, compute)
-
-    monkeypatch.setattr(model_responses, "open_engine", fake)
-    more = ["--engine", "vllm", "--tensor-parallel", "2", "--gpu-memory-share", "0.7"]
-    assert cli.main([*asked, *more, "--yarn", "2.5", "--out", "vllm"]) == 0
-    compute = given["compute"]
-    assert (compute.engine, compute.tensor_parallel, compute.gpu_memory_share) == ("vllm", 2, 0.7)
-    assert (compute.precision, compute.batch_rows) == ("fp32", 8)
-    # It loads its own weights, stretched as the tokenizer's model was.
-    assert (given["model"], given["yarn_factor"]) == (None, 2.5)
-    assert scores_of(tmp_path / "vllm")["sampling"]["engine"] == "vllm"
+        rows = rows_of(tmp_path / precision / "responses.jsonl")
+        assert [row["problem_id"] for row in rows] == [f"validation-{i // 5}" for i in range(30)]
+        texts = [row["response"] for row in rows]
+        first, later = ([texts[i + at : i + at + 2] for i in range(0, 30, 5)] for at in (0, 2))
+        assert first != later, "each block needs draws of its own"
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (["--seed", "6"], "holds another evaluation (seed differ)"),
-        (["--top-k", "3"], "holds another evaluation (top_k differ)"),
         (RELEASED, "(answer_form, repetition_penalty, top_k, truncated, yarn_factor differ)"),
-        (
-            [*RELEASED, "--answer-form", "written", "--truncated", "wrong"],
-            "(repetition_penalty, top_k, yarn_factor differ)",
-        ),
         (["--n", "2"], "(num_responses differ)"),
-        (["--precision", "bf16"], "holds another evaluation (precision differ)"),
-        (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),
+        (["--precision", "bf16", "--batch-rows", "4"], "(batch_rows, precision differ)"),
     ],
 )
 def test_settings_are_never_mixed_in_a_folder(asked, whole, capsys, more, words):
@@ -496,103 +380,23 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--top-p", "2", *NOT_READ], "--top-p: must be a number from 1e-06 to 1, got 2", 2),
-        (["--yarn-original", "9", *NOT_READ], "--yarn-original says what --yarn multiplies", 2),
-        (["--yarn", "1e308"], "--yarn: must be a number from 1 to 1000", 2),
-        (["--seed", "9" * 20], "--seed: must be a number from 0", 2),
-        (["--top-k", "-1"], "--top-k: must be a number from 0", 2),
-        (["--temperature", "101"], "--temperature: must be a number from 0 to 100", 2),
+        *(([flag, value], f"{flag}: must be a number from ", 2) for flag, value in (
+            ("--top-p", "2"), ("--top-p", "nan"), ("--n", "2.5"), ("--seed", "-1"),
+            ("--temperature", "101"), ("--yarn", "0.5"), ("--gpu-memory-share", "1"))),
+        (["--yarn-original", "9"], "--yarn-original says what --yarn multiplies", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
-        (
-            ["--repetition-penalty", "11"],
-            "--repetition-penalty: must be a number from 0.1 to 10",
-            2,
-        ),
-        (["--yarn", "0.5"], "--yarn: must be a number from 1", 2),
-        (["--batch-rows", "0"], "--batch-rows: must be a number from 1", 2),
         (["--engine", "sglang"], "argument --engine: invalid choice", 2),
-        (["--precision", "fp16"], "argument --precision: invalid choice", 2),
         (["--tensor-parallel", "2"], "tensor_parallel 2 is for engine vllm: give 1", 2),
-        (
-            ["--engine", "vllm", "--tensor-parallel", "0"],
-            "--tensor-parallel: must be a number from 1",
-            2,
-        ),
-        (
-            ["--engine", "vllm", "--gpu-memory-share", "1"],
-            "--gpu-memory-share: must be a number from 0.01",
-            2,
-        ),
-        (["--max-new-tokens", "0"], "--max-new-tokens: must be a number from 1", 2),
         (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
-        (["--top-p", "nan"], "--top-p: must be a number from 1e-06 to 1, got nan", 2),
-        (["--n", "2.5"], "--n: must be a number from 1 to 65536, got 2.5", 2),
-        (["--seed", "-1"], "--seed: must be a number from 0", 2),
         (["--model", "./none"], "no model folder at ./none", 1),
         (["--data", "none.jsonl"], "no problem file", 1),
     ],
-)
+)  # fmt: skip
 def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
     assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
     assert not (tmp_path / "one").exists()
 
 
-@pytest.mark.parametrize("name", ["responses.jsonl", "config.json"])
-def test_a_model_takes_no_folder_of_something_else(asked, tmp_path, capsys, name):
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / name).write_text("{}")
-    words = "one holds other files: give --out another"
-    assert words in failure(capsys, [*asked, "--out", "one"])
-    assert files(tmp_path / "one").keys() == {name}
-
-
 def test_a_model_needs_n(model, capsys):
     call = ["evaluate", "--model", model, "--benchmark", "aime24"]
     assert "--model needs --n" in failure(capsys, call, 2)
-
-
-def test_yarn_gives_the_positions_that_the_budget_needs(asked, tmp_path):
-    options = ["--max-new-tokens", "250", "--yarn", "2.5", "--n", "1", "--out", "long"]
-    assert cli.main([*asked, *options]) == 0
-    sampling = scores_of(tmp_path / "long")["sampling"]
-    assert (sampling["yarn_factor"], sampling["max_tokens"]) == (2.5, 250)
-
-
-def test_without_a_budget_the_positions_are_used(asked, tmp_path):
-    place = asked.index("--max-new-tokens")
-    del asked[place : place + 2]
-    assert cli.main([*asked, "--n", "1", "--temperature", "0", "--out", "room"]) == 0
-    sampling = scores_of(tmp_path / "room")["sampling"]
-    rows = rows_of(tmp_path / "room" / "responses.jsonl")
-    _, tokenizer = load_policy(asked[asked.index("--model") + 1], device="cpu")
-    longest = max(len(tokenizer(r["prompt"], add_special_tokens=False)["input_ids"]) for r in rows)
-    assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0
-
-
-def without_template(folder):
-    for path in folder.glob("chat_template*"):
-        path.unlink()
-    settings = folder / "tokenizer_config.json"
-    values = json.loads(settings.read_text())
-    values.pop("chat_template", None)
-    settings.write_text(json.dumps(values))
-
-
-def damaged(folder):
-    (folder / "model.safetensors").write_bytes(b"\0" * 40)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (without_template, ["has no chat template"]),
-        (damaged, ["cannot be loaded as a model", "make or download it again"]),
-    ],
-)
-def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys, change, words):
-    shutil.copytree(model, tmp_path / "m")
-    change(tmp_path / "m")
-    asked[asked.index("--model") + 1] = "m"
-    line = failure(capsys, [*asked, "--out", "one"])
-    assert all(text in line for text in words) and "delete" not in line
-    assert not (tmp_path / "one").exists()

@@ -1,18 +1,15 @@
 """Stage ``evaluate``: what RL's evaluations would have measured, and no benchmark twice."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
+from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
-from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.experiments.rl_stages import RULE_OPTIONS
-from klearlib.params import RLOptions
+from klearlib.evaluate.record_files import load_record
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
@@ -47,24 +44,6 @@ def measured(inputs, tmp_path_factory):
     return path
 
 
-def test_the_rule_of_the_judge_reaches_it(inputs, tmp_path, monkeypatch):
-    asked, real = [], harness.judge_responses
-
-    def judge(problems, responses, **how):
-        asked.append({name: how[name] for name in ("answer_form", "truncated", "require_think")})
-        return real(problems, responses, **how)
-
-    monkeypatch.setattr(harness, "judge_responses", judge)
-    rules = ({}, {"answer_form": "equivalent", "truncated": "as_text", "think_tags": "optional"})
-    for place, rule in enumerate(rules):
-        small = HOW | {"benchmarks": {"validation": 6}, "num_responses": 1}
-        evaluate_benchmarks(RunFolder(tmp_path / str(place)), inputs, **small, **rule)
-    assert asked == [
-        {"answer_form": "written", "truncated": "wrong", "require_think": True},
-        {"answer_form": "equivalent", "truncated": "as_text", "require_think": False},
-    ]
-
-
 def files(path):
     return {file.name: file.read_bytes() for file in sorted((path / "evaluations").iterdir())}
 
@@ -96,52 +75,6 @@ def test_each_benchmark_is_measured_as_the_harness_does(measured, inputs):
         assert found.correct.shape == (size, 2)
         for field in ("correct", "truncated", "num_tokens", "reason", "pass_rate"):
             assert np.array_equal(getattr(found, field), getattr(expected, field)), field
-
-
-def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
-    """What `train_rl` leaves for its last step, with the factor of YaRN named beside it."""
-    from klearlib.rl.train import train_rl
-
-    options = dataclasses.asdict(RLOptions())
-    settings = {name: value for name, value in options.items() if name not in RULE_OPTIONS} | {
-        "num_steps": 1,
-        "num_problems": 2,
-        "group_size": 2,
-        "mini_batch_problems": 2,
-        "learning_rate": 1e-4,
-        "alpha": 0.1,
-        "max_new_tokens": 40,
-        "eval_every": 1,
-        "eval_responses": 2,
-        "benchmarks": {"math_a": 30},
-        "deciding": {"math_decide": 6},
-        "steps_before": 0,
-        "num_validation": 6,
-        "validation_responses": 1,
-        "code_reward": "soft",
-    }
-    inputs = {"world": tiny_stages.world, "sft": tiny_stages.sft}
-    rule = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}
-    train_rl(
-        RunFolder(tmp_path / "rl"),
-        inputs,
-        seed=3,
-        rule=rule,
-        settings=settings,
-        compute=HOW["compute"],
-    )
-    inputs["model"] = tmp_path / "rl"
-    how = HOW | {"benchmarks": {"math_a": 30}, "deciding": {"math_decide": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path / "evaluate"), inputs, **how, step=1)
-    shapes = {"math_a-00001.npz": (30, 2), "math_decide-00001.npz": (6, 1)}
-    assert set(files(tmp_path / "evaluate")) == set(shapes)
-    for name, shape in shapes.items():
-        file = Path("evaluations") / name
-        trained, found = (load_record(tmp_path / each / file) for each in ("rl", "evaluate"))
-        assert found.correct.shape == shape
-        assert found.sampling == trained.sampling | {"yarn_factor": None, "yarn_original": None}
-        save_record(dataclasses.replace(found, sampling=trained.sampling), tmp_path / "same.npz")
-        assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
 def test_a_benchmark_of_any_size_is_measured_as_one_of_a_known_size(measured, inputs, tmp_path):
@@ -198,15 +131,6 @@ def test_killed_and_resumed_measures_only_what_is_missing(
     measured_names.clear()
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert measured_names == list(HOW["benchmarks"])[num_before:]
-    assert files(tmp_path) == files(measured)
-
-
-def test_stopped_after_a_benchmark_and_resumed(measured, inputs, tmp_path):
-    folder = RunFolder(tmp_path, stop_requested=lambda: (tmp_path / "evaluations").exists())
-    with pytest.raises(Stopped, match="after 1 of 3 benchmarks"):
-        evaluate_benchmarks(folder, inputs, **HOW)
-    assert list(files(tmp_path)) == FILES[:1]
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert files(tmp_path) == files(measured)
 
 

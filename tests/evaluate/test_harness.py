@@ -1,15 +1,12 @@
 """Evaluation keeps everything it measured, in the right places, through saving and loading."""
 
 import dataclasses
-import errno
-import json
-import os
 
 import numpy as np
 import pytest
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import DamagedEntry, KlearError
+from klearlib.errors import DamagedEntry
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import Measurement, evaluate, evaluate_all
 from klearlib.evaluate.record_files import load_record, save_record
@@ -132,52 +129,6 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     assert record.reason.tolist() == [["correct", "wrong", "wrong", "no_answer"]]
 
 
-ATTACKS = [
-    ("I do not know: 7 + 37.", False),
-    (r"\boxed{7+37}", False),
-    ("The sum is 44, that is to say 44, or 44 and", True),
-]
-SUM = Problem("sum", "What is 7 + 37?", "44")
-
-
-def attacked(**rule):
-    """The record of the three attacks on a judge, and of a right answer behind them."""
-    given = [*ATTACKS, (r"\boxed{44}", False)]
-
-    def canned(problems, *, group_size, settings):
-        return [[Response("sum", "?", (1,), (2,), (-1.0,), *each) for each in given]]
-
-    how = {"benchmark": "x", "num_responses": 4, "settings": SETTINGS, "think_tags": "optional"}
-    return evaluate(Canned(canned), [SUM], **how, **LIMITS, **rule)
-
-
-def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
-    record = attacked()
-    assert record.correct.tolist() == [[False, False, False, True]]
-    assert record.reason[0, 1:3].tolist() == ["not_worked_out", "truncated"]
-    assert record.found.tolist()[0][2:] == ["", "boxed"]
-    assert attacked(answer_form="equivalent").correct[0, 1]
-    assert attacked(truncated="as_text").reason[0, 2] != "truncated"
-
-
-@pytest.mark.parametrize(
-    ("problems", "num_responses", "words"),
-    [
-        ([Problem("a", "?")], 1, "neither an answer nor tests"),
-    ],
-)
-def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, num_responses, words):
-    with pytest.raises(ValueError, match=words):
-        evaluate(
-            TransformersEngine(tiny_policy, tiny_tokenizer, local_compute()),
-            problems,
-            benchmark="x",
-            num_responses=num_responses,
-            settings=dataclasses.replace(SETTINGS, max_tokens=2),
-            **LIMITS,
-        )
-
-
 def assert_equal_records(a: EvalRecord, b: EvalRecord) -> None:
     assert (a.benchmark, a.problem_ids, a.sampling) == (b.benchmark, b.problem_ids, b.sampling)
     for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found"):
@@ -195,77 +146,12 @@ def test_round_trip_and_equal_bytes(measured, tmp_path):
     assert one == two
 
 
-def test_failed_write_keeps_what_was_there(measured, tmp_path, monkeypatch):
-    path = tmp_path / "x.npz"
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 97])
+def test_cut_off_file_is_damaged_at_any_length(measured, tmp_path, step):
+    path = tmp_path / "x-00001.npz"
     save_record(measured[3], path)
-    before = path.read_bytes()
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(KlearError, match=rf"^no space left for {path}: free some disk space"):
-        save_record(dataclasses.replace(measured[3], benchmark="other"), path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A saved record of two problems: its path and its bytes."""
-    record = EvalRecord(
-        benchmark="x",
-        problem_ids=("a", "é"),
-        correct=np.array([[True], [False]]),
-        truncated=np.array([[False], [True]]),
-        num_tokens=np.array([[3], [40]]),
-        reason=np.array([["correct"], ["no_answer"]]),
-        pass_rate=np.array([[1.0], [0.25]]),
-        found=np.array([["boxed"], [""]]),
-        sampling={"seed": 1},
-    )
-    save_record(record, tmp_path / "x-00001.npz")
-    return tmp_path / "x-00001.npz", (tmp_path / "x-00001.npz").read_bytes(), record
-
-
-SWEEP = [pytest.param(1, marks=pytest.mark.slow), 13]
-
-
-@pytest.mark.parametrize("step", SWEEP)
-def test_cut_off_file_is_damaged_at_any_length(small, step):
-    path, content, _ = small
+    content = path.read_bytes()
     for length in range(0, len(content), step):
         path.write_bytes(content[:length])
         with pytest.raises(DamagedEntry, match="delete its run folder"):
-            load_record(path)
-
-
-@pytest.mark.parametrize("step", SWEEP)
-def test_changed_byte_is_damaged_or_changes_nothing(small, step):
-    path, content, record = small
-    num_damaged = 0
-    for index in range(0, len(content), step):
-        changed = bytearray(content)
-        changed[index] ^= 0x55
-        path.write_bytes(changed)
-        try:
-            found = load_record(path)
-        except DamagedEntry:
-            num_damaged += 1
-        else:
-            assert_equal_records(found, record)
-    assert num_damaged > len(content) / step / 2
-
-
-def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):
-    path, _, record = small
-    header = json.dumps({"benchmark": "x", "sampling": {}})
-    for content in (None, b"", b"hello", b"PK\x03\x04", b"\x93NUMPY", {"header": header}, {
-        "header": "{}", "correct": record.correct}):  # fmt: skip
-        path.unlink(missing_ok=True)
-        if isinstance(content, bytes):
-            path.write_bytes(content)
-        elif content:
-            np.savez(path, **{name: np.array(value) for name, value in content.items()})
-        with pytest.raises(DamagedEntry):
             load_record(path)

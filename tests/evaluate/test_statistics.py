@@ -95,12 +95,8 @@ def test_the_sign_flip_test_is_exact():
     [
         ([0.1], [0.2], {}, "at least 2 replicates"),
         ([0.1, 0.2], [0.2], {}, "one shape"),
-        ([], [], {}, "one shape"),
-        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), {}, "one shape"),
         ([0.1, np.nan], [0.2, 0.3], {}, "finite"),
-        ([1e308, -1e308], [0.2, 0.3], {}, "at most 1e"),
         (A, B, {"margin": 0.0}, "margin"),
-        (A, B, {"margin": float("nan")}, "margin"),
         (A, B, {"level": 0.4}, "level"),
     ],
 )
@@ -166,9 +162,3 @@ def test_replicates_needed_follow_from_the_spread_and_never_from_the_difference(
 def test_what_cannot_be_decided_is_an_error(comparisons, how):
     with pytest.raises(ValueError, match=r"comparisons|margin|spread"):
         decide(comparisons, **{"margin": 5.0} | how)
-
-
-@pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
-def test_replicates_are_counted_for_a_margin_alone(margin):
-    with pytest.raises(ValueError, match="margin: expected a positive number"):
-        replicates_needed([comparison(1, 1)], margin=margin)

@@ -114,7 +114,7 @@ def published(e: Experiment) -> dict[str, bytes]:
 def section(e: Experiment) -> dict:
     """The section.json that `e` publishes from the runs that are there now, its figures made and
     not drawn."""
-    with mock.patch("klearlib.report.style.save_figure"):
+    with mock.patch("klearlib.report.section.save_figure"):
         return json.loads(published(e)["section.json"])
 
 

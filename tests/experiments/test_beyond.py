@@ -10,12 +10,11 @@ import pytest
 from fake_runs import HOW, again, finish, published, verdicts
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.beyond_arms import RULES, STEPS, BeyondParams, at
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
-from klearlib.experiments.nb11_beyond import Beyond
+from klearlib.experiments.nb11_beyond import RULES, STEPS, Beyond, BeyondParams, at
 from klearlib.paper import claim
 
 RATES = [1e-4, 3e-4]
@@ -189,6 +188,6 @@ def test_on_policy_all_rules_leave_the_same_weights_bit_for_bit(tiny_project):
     e = Beyond(check("11_beyond", how))
     e.run()
     assert e._equal_seeds(1e-2) == {0: True}
-    runs = e.part(at("E2", 1e-2, 3))
+    runs = e.runs.under(at("E2", 1e-2, 3))
     lines = [json.dumps(runs.runs[rule, 0].metrics) for rule in RULES]
     assert len(set(lines)) == 3

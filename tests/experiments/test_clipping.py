@@ -10,8 +10,8 @@ import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
 from metric_names import METRICS
 
+from klearlib.experiments import objectives as demo
 from klearlib.experiments.clipping_arms import ClippingParams
-from klearlib.experiments.demos import clipping as demo
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.rules import read_rules

@@ -6,12 +6,10 @@ import dataclasses
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish_all, finish_same_rollouts, verdicts
 
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
-from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.run.folder import RunFolder
@@ -69,10 +67,6 @@ def test_the_variance_is_read_on_the_scale_that_both_arms_share(soft):
     (found,) = verdict["comparisons"]
     assert found["difference"] == pytest.approx(0.08, abs=0.01) and found["margin"] == 0.01
     assert verdicts(soft)["C17"]["verdict"] == "no difference"  # the same rise in both
-    table = soft.table("rewards").set_index("reward")
-    assert table.loc["soft reward", "batch_means_distance"] == pytest.approx(0.02, abs=0.004)
-    assert table.loc["soft reward", "last_fifth"] == pytest.approx(0.485, abs=0.02)
-    assert table.loc["paper: soft reward", "batch_means_std"] == pytest.approx(0.063, abs=5e-4)
 
 
 def test_the_variance_of_the_gradient_is_read_from_rollouts_that_both_rewards_score(soft):
@@ -96,7 +90,7 @@ def test_a_filter_that_removes_nothing_tests_nothing(judged, monkeypatch):
     finish_all(judged, {"filter": 0.75, "no_filter": 0.5})
     found = verdicts(judged)["C11"]
     assert found["verdict"] == "supported"
-    monkeypatch.setattr(TestFilter, "_kept_at", lambda *_: {"a": True})
+    monkeypatch.setattr("klearlib.experiments.nb08_test_filter._kept_at", lambda *_: [True])
     found = verdicts(judged)["C11"]
     assert found["verdict"] == "not tested" and "removed: 0 %" in found["reason"]
 
@@ -144,23 +138,3 @@ def test_precision_and_recall_by_hand(judged):
 
 def test_before_the_teacher_is_judged_the_tables_are_empty(filtered):
     assert filtered.table("filter").empty
-
-
-def test_the_demonstrations_are_really_judged():
-    table = pd.DataFrame(judging_demo.judged_programs(timeout_s=2.0, memory_mb=256)).set_index(
-        "program"
-    )
-    assert table["soft"].to_dict() == {
-        "right": 1.0,
-        "one branch wrong": 5 / 16,
-        "condition never true": 11 / 16,
-        "no Python": 0.0,
-        "fails on odd numbers": 0.5,
-        "one branch never ends": 11 / 16,
-        "exits early, claims success": 0.0,
-        "looks for the expected output": 0.0,
-    }
-    assert table["hard"].to_list() == [1.0, *[-1.0] * 7]
-    endless = table.loc["one branch never ends", "outcomes of 16 tests"]
-    assert endless == "11 passed, 5 time_limit"
-    assert table.loc["no Python", "outcomes of 16 tests"] == "16 compile_error"

@@ -6,16 +6,8 @@ import json
 
 import pytest
 
-from klearlib.experiments.demos import planted
+from klearlib.experiments.nb01_data_curation import planted_rows
 from klearlib.miniature.sources import TRUTH
-
-
-def test_the_second_count_of_shared_words_is_strict():
-    item = "Start with 3 and apply *4 in turn. Result modulo 7?"
-    ngram = "start with 3 and apply 4 in turn result"
-    assert planted.truly_shared(ngram, f"Do: {item}", item, num_words=9)
-    assert not planted.truly_shared(ngram, "Start with 13 and apply *4", item, num_words=9)
-    assert not planted.truly_shared("start with", "start with", item, num_words=9)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +30,4 @@ def test_what_counts_as_found(tmp_path, kind, reason, is_found):
     rejects = [{"source": "math_1", "row": 3 if reason else 4, "reason": reason or "overlap"}]
     (tmp_path / "rejects.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rejects))
     how = "1 to 15 tests" if kind == "few_tests" else "exact"
-    assert planted.found(tmp_path, tmp_path, "math") == {(kind, how): [is_found]}
+    assert planted_rows(tmp_path, tmp_path, "math") == {(kind, how): [is_found]}

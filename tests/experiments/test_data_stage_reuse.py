@@ -6,11 +6,12 @@ import pytest
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.nb01_data_curation import RULES, CurationParams, DataCuration
+from klearlib.experiments.nb01_data_curation import CurationParams, DataCuration
 from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
 from klearlib.experiments.nb04_topk_diversity import EQUAL_SHARE, TopKDiversity, TopKParams
 from klearlib.experiments.origins import origin
+from klearlib.experiments.students import StudentExperiment
 from klearlib.paper import claim
 from klearlib.params import DataOptions, load_profile
 from klearlib.run.stage import Stage, with_inputs
@@ -23,12 +24,17 @@ def of_profile(experiment: type[Experiment], profile: str) -> Experiment:
     return experiment(check(experiment.name, load_profile(profile, experiment.name)))
 
 
+def chosen_by(e: StudentExperiment) -> dict[str, Stage]:
+    """Series -> the examples of a student in the first world."""
+    return {each.series: e.choose(e.data, each) for each in e.students}
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_two_notebooks_have_the_same_responses_of_the_middle_teacher(profile):
     """Both notebooks' parameters must agree, or 03 samples them twice."""
     chosen = (
-        of_profile(DataCorrectness, profile).chosen["easy_wrong_0"],
-        of_profile(TeacherAblation, profile).chosen["middle"],
+        chosen_by(of_profile(DataCorrectness, profile))["easy_wrong_0"],
+        chosen_by(of_profile(TeacherAblation, profile))["middle"],
     )
     assert len({each.inputs["responses"].key for each in chosen}) == 1
 
@@ -81,7 +87,7 @@ def test_arms_come_round_robin_over_seeds():
 def test_the_filters_of_table_2():
     shares = [0.0, 0.15, 0.3]
     how = CorrectnessParams(easy_from=0.5, num_examples=9, wrong_shares=shares)
-    chosen = DataCorrectness(how).chosen
+    chosen = chosen_by(DataCorrectness(how))
     assert len(chosen) == 8
     for series, stage in chosen.items():
         difficulty, _, share = series.split("_")
@@ -92,7 +98,7 @@ def test_the_filters_of_table_2():
 
 
 def test_top_k_takes_the_best_sources():
-    chosen = TopKDiversity(TopKParams()).chosen
+    chosen = chosen_by(TopKDiversity(TopKParams()))
     ranked = origin("smoke", DataOptions()).ranked_sources("math")
     assert chosen["code_top2"].params["sources"] == ["code_1", "code_2"]
     assert chosen["math_top10"].params["sources"] == ranked and ranked[9] == "math_10"
@@ -101,8 +107,9 @@ def test_top_k_takes_the_best_sources():
 
 
 def test_single_sources_and_equal_errors_are_arms_on_request():
-    few = TopKDiversity(TopKParams()).chosen
-    chosen = TopKDiversity(TopKParams(single_sources=[5, 10], equal_sources=[1, 4])).chosen
+    few = chosen_by(TopKDiversity(TopKParams()))
+    more = TopKParams(single_sources=[5, 10], equal_sources=[1, 4])
+    chosen = chosen_by(TopKDiversity(more))
     assert {name: chosen[name].key for name in few} == {name: few[name].key for name in few}
     more = {name: stage for name, stage in chosen.items() if name not in few}
     assert {name: stage.params["sources"] for name, stage in more.items()} == {
@@ -121,7 +128,7 @@ def test_single_sources_and_equal_errors_are_arms_on_request():
 
 def test_rules_of_overlap_differ_in_nothing_else():
     stages = DataCuration(CurationParams(stop_list=3)).curated
-    used, strict, stop = (stages["math", rule].params for rule in RULES)
+    used, strict, stop = (stages["math", rule].params for rule in ("used", "strict", "stop list"))
     assert {name for name in used if used[name] != strict[name]} == {"templates"}
     assert {name for name in strict if strict[name] != stop[name]} == {"stop_more_than"}
     assert stop["stop_more_than"] == 3

@@ -3,7 +3,6 @@ rates that are rates."""
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
 from klearlib.errors import Interrupted
@@ -72,5 +71,5 @@ def test_the_stop_button_ends_in_one_line(project, monkeypatch, presses, words):
     ],
 )
 def test_an_interval_of_a_rate_is_cut_to_what_a_rate_can_be(values, lowest, wanted):
-    found = seed_interval(pd.Series(values).rename_axis("seed"), lowest=lowest)
+    found = seed_interval(values, lowest=lowest)
     assert found == pytest.approx(wanted, abs=1e-5)

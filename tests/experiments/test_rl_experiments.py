@@ -120,10 +120,10 @@ def test_nothing_done_says_not_run_and_publishes(project, of, words, count):
 
 FILES = {
     Clipping: {"fig2.svg", "rules.png", "corners.svg", "rules.csv"},
-    AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv"},
-    SoftReward: {"fig3.svg", "judged.csv", "rewards.csv"},
+    AlphaSweep: {"table6.svg", "table6.png", "scores.csv", "gradients.csv"},
+    SoftReward: {"fig3.svg", "scores.csv", "replicates.csv"},
     TestFilter: {"fig4.svg", "filter.csv"},
-    ZeroAdvantage: {"fig5.svg", "effects.csv", "gradients.csv"},
+    ZeroAdvantage: {"fig5.svg", "effects.csv", "scores.csv"},
 }
 
 

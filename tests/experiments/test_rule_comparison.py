@@ -19,7 +19,6 @@ from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, usef
 from klearlib.experiments.rules import at_rate
 from klearlib.params import load
 from klearlib.params.place import differences
-from klearlib.run.stage import code_read_once
 
 RATES = [1e-4, 2e-4, 4e-4]
 VARIANT = {"rules": ["clip_higher", "gppo"], "seeds": [0, 1]}
@@ -32,12 +31,6 @@ VALUES = HOW | {
     "variants": {"old rollouts": VARIANT | {"options": {"policy_lag": 2}}},
 }
 CORNER = {"train/token_share_low_negative": 0.1}
-
-
-@pytest.fixture(autouse=True)
-def one_code():
-    with code_read_once():
-        yield
 
 
 @pytest.fixture
@@ -159,7 +152,7 @@ def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
         ({"variants": {"a": VARIANT | {"seeds": [9]}}}, "variants: a: seeds has 9"),
         ({"more_rules": ["gppo"]}, "names more than one rule"),
         ({"more_rules": [{"name": "sapo", "label": "gspo"}]}, "'gspo' names more than one rule"),
-        ({"mini_batch_problems": 8}, "all rules are equal"),
+        ({"mini_batch_problems": 8}, "all clipping rules are equal"),
         ({"variants": {"a": VARIANT | {"option": {}}}}, "option"),
     ],
 )

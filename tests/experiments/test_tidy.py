@@ -25,7 +25,6 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.tidy import Published, _origin
 from klearlib.params import root
 from klearlib.params.statistics import REPLICATES, replicates_asked
-from klearlib.run.stage import code_read_once
 
 RATES, TUNING = [1e-4, 3e-4], [100, 101, 102, 103]
 PARAMS = ClippingParams(seeds=[0, 1, 2], code=False, rules=["clip_higher", "gppo"], **HOW)
@@ -37,7 +36,7 @@ ENDS = {"clip_higher": 0.5, "gppo": 0.625, "cispo": 0.375}
 def _quick(monkeypatch, request):
     """Figures are drawn where their bytes are compared alone."""
     if "bytes" not in request.node.name:
-        monkeypatch.setattr("klearlib.report.style.save_figure", _empty)
+        monkeypatch.setattr("klearlib.report.section.save_figure", _empty)
 
 
 def _empty(figure, folder, name):
@@ -234,15 +233,14 @@ def test_runs_from_other_worlds_are_never_joined(project, monkeypatch):
 
 def test_all_replicates_of_an_arm_are_made_of_the_same():
     """A digest without seeds: worlds of their own differ in nothing else."""
-    with code_read_once():
-        for name in catalogue.notebooks_of("full"):
-            experiment = catalogue.experiment_of(name)
-            e = experiment(experiment.params_of("full"))
-            for which, arms in e.run_sets().items():
-                found: dict[str, set] = {}
-                for (series, _), stage in arms.items():
-                    found.setdefault(series, set()).add(tuple(_origin(stage).values()))
-                assert all(len(each) == 1 for each in found.values()), (name, which)
+    for name in catalogue.notebooks_of("full"):
+        experiment = catalogue.experiment_of(name)
+        e = experiment(experiment.params_of("full"))
+        for which, arms in e.run_sets().items():
+            found: dict[str, set] = {}
+            for (series, _), stage in arms.items():
+                found.setdefault(series, set()).add(tuple(_origin(stage).values()))
+            assert all(len(each) == 1 for each in found.values()), (name, which)
 
 
 def test_facts_are_joined_by_their_keys():
@@ -267,7 +265,7 @@ def test_a_run_that_nothing_names_any_more_is_not_lost(project):
 
 def test_a_piece_is_asked_for_by_its_replicates(project, monkeypatch):
     e = Clipping(GRID)
-    every = {stage.key: arm for arm, stage in e.rate_arms.items()}
+    every = {stage.key: arm for arm, stage in e.run_sets()["learning rates"].items()}
     monkeypatch.setenv(REPLICATES, "1-2")
     assert {every[stage.key][1] for stage in e.asked()} == {1}
     monkeypatch.setenv(REPLICATES, "0")  # with the first go those that tune

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish, section, verdicts
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage, ZeroAdvantageParams
-from klearlib.report.style import series_style
 
 PARAMS = ZeroAdvantageParams(seeds=[0, 1, 2], **HOW)
 SOFT = "soft code reward"
@@ -90,7 +87,7 @@ def test_steadiness_is_that_of_the_mean_of_both_benchmarks(project):
     e = ZeroAdvantage(PARAMS)
     ends = {"math_a": 1.0, "math_b": 0.25, "validation": 0.5}
     finish(e.arms["alpha 0: filter", 0], end=ends)
-    runs = again(e).of("alpha 0")
+    runs = again(e).runs.under("alpha 0")
     means = np.array(
         [np.mean([runs.score_curve(name)["value"][i] for name in ("math_a", "math_b")])
          for i in range(3)]
@@ -151,25 +148,6 @@ def test_a_third_arm_without_any_filter(project):
     found = table.loc[("advantage - no filter, soft code reward", "both")]
     assert found["value"] == pytest.approx(0.25, abs=0.02) and found["seeds"] == 3
     assert ("advantage - accuracy, soft code reward", "both") in table.index
-    assert set(e.table("training")["arm"]) == {series_style(arm).label for arm in ends}
-
-
-def test_the_training_table_has_each_metric_in_its_column(project):
-    counts = {
-        "train/num_tokens": 200,
-        "train/num_updates": 7,
-        "rollout/groups_trained": 5,
-        "rollout/groups_all_correct": 2,
-        "rollout/groups_all_wrong": 1,
-        "train/grad_norm": 0.25,
-        "train/positive_tokens": 50,
-    }
-    e = ZeroAdvantage(PARAMS)
-    finish(e.arms["alpha 0: filter", 0], end=0.5, metrics=lambda step: counts)
-    row = e.table("training").iloc[0]
-    names = ["tokens", "updates", "groups_trained", "all_correct", "all_wrong", "grad_norm"]
-    assert row[names].tolist() == pytest.approx([200, 7, 5, 2, 1, 0.25])
-    assert row["positive_share"] == pytest.approx(0.25)
 
 
 def test_the_claim_is_decided_at_alpha_0_alone(project):
@@ -203,18 +181,3 @@ def test_effects_and_the_difference_of_the_differences(project):
     scores = e.table("scores")["comparison"].value_counts().to_dict()
     assert scores == {"alpha 0": 6, "alpha 0.1": 6, SOFT: 6}
     assert section(e)["status"] == "complete"
-
-
-def test_a_group_without_advantage_only_dilutes_until_alpha_lets_it_teach():
-    table = pd.DataFrame(lm_loss_demos.zero_advantage_gradients([0.0, 0.1])).set_index(
-        ["alpha", "arm"]
-    )
-    assert table["largest_error"].max() < 1e-12
-    off, on = table.loc[(0.0, "no filter")], table.loc[(0.0, "filter")]
-    assert off["solved"] == off["failed"] == 0
-    # Rewards 1, -1, -1: mean -1/3, deviation sqrt(8)/3, so A = sqrt(2) and -1 / sqrt(2).
-    assert on["mixed_correct"] == pytest.approx(-np.sqrt(2) / 9)
-    assert off["mixed_correct"] / on["mixed_correct"] == pytest.approx(9 / 27)
-    confounded = table.loc[(0.1, "no filter")]
-    assert confounded["solved"] == pytest.approx(-0.1 / 10) and confounded["failed"] == 0
-    assert table.loc[(0.1, "filter"), "solved"] == 0

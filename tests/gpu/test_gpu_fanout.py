@@ -21,7 +21,7 @@ def test_each_stage_sees_one_gpu_and_no_two_share_one(tmp_path, monkeypatch):
     stages = [
         Stage("place", "gpu_stages:place", {"seed": seed}) for seed in range(len(devices) + 1)
     ]
-    run_stages(stages, runs_dir=tmp_path, progress=Progress(io.StringIO()), poll_s=0.05)
+    run_stages(stages, runs_dir=tmp_path, progress=Progress(io.StringIO()))
     seen = [json.loads((s.folder(tmp_path) / "place.json").read_text()) for s in stages]
     assert all(len(one["names"]) == 1 and one["value"] == 8 for one in seen)
     assert {one["visible"] for one in seen} == set(devices)

@@ -10,13 +10,12 @@ from code_reader import MEANING, output_of
 from klearlib.miniature.code_problems import (
     FAMILIES,
     OPERATIONS,
-    draw,
     make_tests,
     misread,
     response_text,
     work_out,
 )
-from klearlib.miniature.problems import Slips, held_out
+from klearlib.miniature.problems import Slips
 from klearlib.verify.extract import read_response
 from klearlib.verify.fences import last_code_block
 from klearlib.verify.programs import ProgramJob, run_many
@@ -132,20 +131,3 @@ def test_bounds_are_misread_too():
             assert own.condition in (branch.condition, branch.misread)
             found[own.condition == branch.condition] += 1
     assert found[True] > 100 and found[False] > 50
-
-
-@pytest.mark.parametrize("part", [True, False])
-def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(part):
-    seen: set[str] = set()
-    drafts = draw(Random(0), 60, difficulties=range(3, 7), held_out_part=part, seen=seen)
-    assert [held_out(draft.prompt) for draft in drafts] == [part] * 60
-    assert [draft.family for draft in drafts] == list(FAMILIES) * 20
-    assert {draft.difficulty for draft in drafts} == {3, 4, 5, 6}
-    assert len(seen) == 60 == len({draft.prompt for draft in drafts})
-    more = draw(Random(0), 60, difficulties=range(3, 7), held_out_part=part, seen=seen)
-    assert len(seen) == 120 and not {d.prompt for d in more} & {d.prompt for d in drafts}
-
-
-def test_draw_says_that_there_are_no_more():
-    with pytest.raises(ValueError, match="different problems exist at difficulty 2 to 2"):
-        draw(Random(0), 90, difficulties=range(2, 3), held_out_part=True, seen=set())

@@ -11,11 +11,10 @@ from made_worlds import rows
 from klearlib.data.tables import read_samples
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.miniature import code_world, joint, world
-from klearlib.miniature.base import pretrain, train_tokenizer
+from klearlib.miniature.base import train_tokenizer
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
 from klearlib.params import LOCAL, load, load_profile
-from klearlib.policy.load import chat_prompt, load_policy
-from klearlib.policy.shape import ModelShape, shape_of
+from klearlib.policy.load import chat_prompt
 from klearlib.run.folder import RunFolder
 
 COMPUTE = asdict(load("gpu", LOCAL))
@@ -86,21 +85,6 @@ def test_the_long_chains_of_the_joint_world_need_the_longer_budget(worlds):
     lengths = [len(tokenizer(sample.response)["input_ids"]) for sample in samples]
     assert params.max_new_tokens < max(lengths) < params.extended_max_new_tokens
     assert min(lengths) < params.max_new_tokens
-
-
-@pytest.mark.slow  # 25 million weights in bf16 on a CPU
-def test_the_model_trains_two_steps(worlds, tmp_path):
-    params = start_stages(load("gpu", "miniature"), compute=COMPUTE)["base"].params
-    folder = RunFolder(tmp_path / "base")
-    folder.load_checkpoint()
-    few = {"num_steps": 2, "batch_size": 4}
-    pretrain(folder, {"world": worlds["maths"]}, **params | few)
-    model, tokenizer = load_policy(tmp_path / "base" / "model")
-    shape = shape_of(model.config)
-    assert shape == ModelShape(8, 512, 8, 4, 64, 1536, len(tokenizer), True)
-    assert 25e6 < shape.num_parameters < 26e6
-    losses = [line["sft/loss"] for line in rows(tmp_path / "base" / "metrics.jsonl")]
-    assert len(losses) == 2 and losses[1] < losses[0]
 
 
 def test_the_notebooks_share_runs_as_in_mini():

@@ -133,24 +133,6 @@ def test_a_better_teacher_learns_longer_from_more_and_better_chains(tmp_path):
     assert shares[0] > shares[1] + 0.15 > shares[2] + 0.3 and shares[2] == 0
 
 
-def test_the_teacher_learns_longer_and_from_other_responses():
-    for profile in ("smoke", "mini"):
-        world, stages = load(profile, "code_miniature"), code_of(profile)
-        assert stages["sft"].inputs == stages["teacher"].inputs
-        assert stages["teacher"].params.pop("examples") == "teacher.jsonl"
-        assert stages["teacher"].params.pop("num_steps") == world.teacher_steps
-        assert stages["sft"].params.pop("num_steps") == world.sft_steps < world.teacher_steps
-        assert stages["sft"].params == stages["teacher"].params
-        assert world.teacher_slip_share < world.slip_share
-
-
-def test_maths_and_code_share_no_stage_and_maths_names_no_file():
-    maths, code = maths_of("smoke"), code_of("smoke")
-    assert not {s.key for s in maths.values()} & {s.key for s in code.values()}
-    assert "examples" not in maths["sft"].params
-    assert code["sft"].key != code["teacher"].key
-
-
 def test_the_joint_worlds_are_those_of_the_other_notebooks_and_examples_those_of_the_selections():
     selections = selections_of("mini")
     stages = joint_of("mini", selections)
@@ -169,13 +151,6 @@ def test_only_the_sft_depends_on_its_seed():
     first, second = joint_of("mini"), joint_of("mini", seed=1)
     same = [name for name in first if first[name].key == second[name].key]
     assert same == ["world", "base", "examples"]
-
-
-def test_the_longer_budget_needs_positions_that_only_yarn_gives():
-    for profile in ("smoke", "mini"):
-        joint = load(profile, "joint_miniature")
-        assert joint.extended_max_new_tokens >= joint.max_positions
-        assert joint.extended_max_new_tokens < 2.5 * joint.max_positions
 
 
 @pytest.mark.parametrize(

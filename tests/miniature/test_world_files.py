@@ -14,7 +14,7 @@ SEEDLESS = {
     "joint": {
         f"{name}.jsonl"
         for name in ("math_a", "math_b", "code_a", "code_b", "code_decide", "validation")
-    },
+    }
 }
 
 

@@ -11,10 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import torch
-from cpu_settings import ENVIRONMENT, OVERRIDES, ray_init
 from verl.plugin.platform import PlatformBase, PlatformRegistry
-
-__all__ = ["ENVIRONMENT", "OVERRIDES", "ray_init"]
 
 
 class _Device(ModuleType):

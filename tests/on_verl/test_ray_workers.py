@@ -20,10 +20,10 @@ from killing import wait_until as _wait_until
 from ray.cluster_utils import Cluster
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run.folder import read_metrics
+from klearlib.run.entry import read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, is_done, state
+from klearlib.run.stage import Stage, folder_state, is_done
 from klearlib.scale import ray_cluster, ray_places
 
 # The first process of a node takes many seconds to start where others use this machine's cores.
@@ -85,7 +85,6 @@ def _run(stages, runs_dir, *, workers="ray", **options):
         runs_dir=runs_dir,
         workers=workers,
         progress=Progress(stream),
-        poll_s=0.05,
         **options,
     )
     return [line[9:] for line in stream.getvalue().splitlines()]  # without the time of day
@@ -112,7 +111,7 @@ import sys
 sys.path[:0] = {path!r}
 from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
-run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray", poll_s=0.05)
+run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray")
 """
 
 
@@ -138,7 +137,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
     assert lines[-1].startswith("4 of 4 stages done, ")
     assert not ray.is_initialized()
-    monkeypatch.setattr("klearlib.run.preload.preload", lambda: False)
+    monkeypatch.setattr("klearlib.run.preload.preload", lambda **_: None)
     _run(stages, tmp_path / "here", workers=2)
     _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
     there, here = (
@@ -191,27 +190,6 @@ def test_a_folder_that_a_node_does_not_see_is_named(kept, tmp_path, monkeypatch)
     assert "\n" not in str(caught.value)
 
 
-def _lost_once(stage, tmp_path, lose) -> None:
-    """`lose` has the stage's process in the middle of its run, which goes on from a checkpoint."""
-
-    def in_the_middle():
-        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
-        lose(_process(stage, tmp_path))
-
-    thread = threading.Thread(target=in_the_middle)
-    thread.start()
-    _run([stage], tmp_path)
-    thread.join()
-    log = _log(stage, tmp_path)
-    assert log.count(", by Ray\n") == 2
-    first, again = map(int, re.findall(r"starts at step (\d+)", log))
-    assert first == 0 < again and again % 4 == 0
-    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
-    assert len(processes) == 2 and not any(map(alive, processes))
-    _run([stage], tmp_path / "whole", workers=1)
-    _same_files([stage], tmp_path, tmp_path / "whole")
-
-
 def test_what_is_lost_again_and_again(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_places, "MAX_LOST", 1)
     stage = Stage("f", "toy_stages:kill_parent", {}, label="arm 1")
@@ -229,20 +207,6 @@ def test_a_stage_that_is_killed_on_a_sound_node_is_not_started_again(kept, tmp_p
     assert _log(stage, tmp_path).count("\n") == 1
 
 
-def test_two_fan_outs_at_once_run_a_stage_once(kept, tmp_path):
-    shared = Stage("c", "toy_stages:count_runs", {"file": str(tmp_path / "ran"), "sleep_s": 2.0})
-    own = [_walk(seed, 3) for seed in range(2)]
-    threads = [
-        threading.Thread(target=_run, args=([shared, each], tmp_path), daemon=True) for each in own
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert (tmp_path / "ran").read_text() == "ran\n"
-    assert all(is_done(each, tmp_path) for each in (shared, *own))
-
-
 def test_ctrl_c_saves_the_state_and_leaves_nothing(kept, tmp_path):
     stage = _walk(0, 200, step_s=0.05)
     caller = _caller(stage, tmp_path)
@@ -251,7 +215,7 @@ def test_ctrl_c_saves_the_state_and_leaves_nothing(kept, tmp_path):
     caller.send_signal(signal.SIGINT)
     assert caller.wait(60) != 0
     assert not alive(worker)
-    assert state(stage, tmp_path) == "partial"
+    assert folder_state(stage.folder(tmp_path)) == "partial"
     num_saved = json.loads((stage.folder(tmp_path) / "checkpoint.json").read_text())["step"]
     assert num_saved == len(read_metrics(stage.folder(tmp_path)))
     _run([stage], tmp_path)
@@ -302,14 +266,28 @@ def _parent_or_0(pid):
 
 
 def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
-    """The last but one, as the cluster has one node less after it."""
+    """The run goes on from a checkpoint. The last test but one, as the cluster has one node less
+    after it."""
+    stage = _walk(0, 80, step_s=0.1, every=4)
 
-    def lose(process):
-        raylet = parent(parent(process))
-        (node,) = (n for n in kept.nodes if _raylet(n) == raylet)
+    def lose_its_node():
+        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
+        raylet = parent(parent(_process(stage, tmp_path)))
+        (node,) = (each for each in kept.nodes if _raylet(each) == raylet)
         kept.remove_node(node, allow_graceful=False)
 
-    _lost_once(_walk(0, 80, step_s=0.1, every=4), tmp_path, lose)
+    thread = threading.Thread(target=lose_its_node)
+    thread.start()
+    _run([stage], tmp_path)
+    thread.join()
+    log = _log(stage, tmp_path)
+    assert log.count(", by Ray\n") == 2
+    first, again = map(int, re.findall(r"starts at step (\d+)", log))
+    assert first == 0 < again and again % 4 == 0
+    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
+    assert len(processes) == 2 and not any(map(alive, processes))
+    _run([stage], tmp_path / "whole", workers=1)
+    _same_files([stage], tmp_path, tmp_path / "whole")
 
 
 def test_a_gpu_each(cluster, tmp_path, monkeypatch):

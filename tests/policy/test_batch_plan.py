@@ -1,4 +1,6 @@
-"""BatchPlan of training: gradient checkpointing changes nothing, and some parts may not shrink."""
+"""BatchPlan of training: each row once, checkpointing changes nothing, some parts cannot shrink."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,23 +62,49 @@ def test_checkpointing_keeps_the_dropout_of_training(dropping):
     assert not torch.equal(found[0], gradient(dropping.eval(), plan)[0])
 
 
-OUTSIDE_OF_TORCHS_ALLOCATOR = [
-    "CUDA error: out of memory\nCUDA kernel errors might be reported later",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    MemoryError(),
+    # Outside of torch's allocator.
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
 ]
 
 
-@pytest.mark.parametrize("said", OUTSIDE_OF_TORCHS_ALLOCATOR)
-def test_out_of_memory_halves_but_not_parts_that_count(said):
+@pytest.mark.parametrize("error", FULL, ids=str)
+def test_out_of_memory_halves_but_not_parts_that_count(error):
     def attempt() -> int:
         if plan.micro_batch_tokens > 50:
-            raise RuntimeError(said)
+            raise error
         return plan.micro_batch_tokens
 
     plan = BatchPlan(100, "fp32")
     assert plan.fitting(attempt, sequences=SEQUENCES) == 50
     plan = BatchPlan(100, "fp32", parts_count=True)
-    with pytest.raises(KlearError, match=r"CUDA error.*mini_batch, or lower") as caught:
+    with pytest.raises(KlearError, match=r"out of memory .*mini_batch, or lower") as caught:
         plan.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)
     assert (plan.micro_batch_tokens, plan.num_halvings) == (100, 0)
+
+
+def test_other_errors_are_not_taken_for_a_full_memory():
+    def attempt():
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        BatchPlan(100, "fp32").fitting(attempt, sequences=SEQUENCES)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 7, 20, 33, 1000])
+def test_parts_hold_each_row_once_within_the_budget(max_tokens):
+    lengths = [4, 9, 1, 9, 30, 2, 2, 7, 16, 5]
+    rows = [SimpleNamespace(ids=(0,) * length, num_prompt=1) for length in lengths]
+    parts = BatchPlan(max_tokens, "fp32").cut(rows)
+    found = [row for part in parts for row in part]
+    assert sorted(map(id, found)) == sorted(map(id, rows))
+    assert [len(row.ids) for row in found] == sorted(lengths)
+    for part in parts:
+        assert len(part) == 1 or len(part) * max(len(row.ids) for row in part) <= max_tokens
+    assert len(parts) == {1: 10, 7: 8, 20: 5, 33: 4, 1000: 1}[max_tokens]
+    assert BatchPlan(None, "fp32").cut(rows) == [rows]

@@ -6,8 +6,6 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import ParameterError
-from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.params.fields import check_values
 from klearlib.policy.compute import Compute, local_compute
 
@@ -24,12 +22,6 @@ REFUSED = [
     {"gpu_memory_share": 0.0},
     {"gpu_memory_share": 0.96},
 ]
-TAKEN = [
-    {"precision": "bf16", "attention": "flash_attention_2", "gradient_checkpointing": True},
-    {"batch_rows": 1, "micro_batch_tokens": 1},
-    {"pack_tokens": 32768, "micro_batch_tokens": 0},
-    {"engine": "vllm", "tensor_parallel": 8, "gpu_memory_share": 0.95},
-]
 
 
 @pytest.mark.parametrize("changes", REFUSED, ids=str)
@@ -37,18 +29,6 @@ def test_what_no_stage_can_do_is_refused_in_one_line(changes):
     with pytest.raises(ParameterError, match=f"^mini: .*{next(iter(changes))}") as caught:
         check_values(Compute, PLAIN | changes, "mini")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("changes", TAKEN, ids=str)
-def test_what_stages_can_do_is_taken(changes):
-    assert dataclasses.asdict(check_values(Compute, PLAIN | changes, "mini")) == PLAIN | changes
-
-
-def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():
-    mine = params.worlds_of(ClippingParams())["compute.yaml, local"]
-    assert isinstance(mine, Compute) and mine == params.load("smoke", params.LOCAL)
-    untrained = [each.Params() for each in experiments() if not each.Params.worlds]
-    assert all(params.worlds_of(made) == {} for made in untrained)
 
 
 def test_a_profile_without_the_file_is_refused(tmp_path, monkeypatch):

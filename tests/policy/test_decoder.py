@@ -1,11 +1,15 @@
-"""The decoder computes what transformers does, for every shape of its three families."""
+"""The decoder computes what transformers does, for every shape of its three families; and so does
+the step that a GPU captures, on a CPU: `Captured` runs what was captured again as it is."""
 
+from array import array
 from types import SimpleNamespace
 
 import pytest
 import torch
 from small_models import small_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from klearlib.policy.captured import CapturedDecoding
 from klearlib.policy.decoder import Decoder, Decoding, can_decode, rms_norm, token_line
 
 YARN = {
@@ -19,10 +23,7 @@ SHAPES = {
     "llama": ("Llama", {"head_dim": 16}),
     "llama, biases, tied": ("Llama", BIASES | {"mlp_bias": True, "tie_word_embeddings": True}),
     "qwen2, no groups": ("Qwen2", {"num_key_value_heads": 6}),
-    "qwen2, tied, one key head": (
-        "Qwen2",
-        {"num_key_value_heads": 1, "tie_word_embeddings": True},
-    ),
+    "qwen2, tied, one key head": ("Qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "qwen3, biases, yarn": ("Qwen3", BIASES | {"rope_parameters": YARN}),
 }
@@ -72,9 +73,25 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(((found - expected).norm() / expected.norm()).detach())
 
 
+@pytest.mark.parametrize("kind", [tuple, lambda ids: array("i", ids), torch.tensor])
+def test_ids_may_be_any_sequence_or_a_tensor(kind):
+    rows = [((5, 6, 7), 2), ((5, 6, 8, 9), 2), ((5, 6, 8, 9), 3)]
+    made = [SimpleNamespace(ids=kind(ids), num_prompt=num_prompt) for ids, num_prompt in rows]
+    line = token_line(made, device="cpu")
+    assert line.ids.tolist() == [5, 6, 8, 5, 6, 8]
+    assert line.positions.tolist() == [0, 1, 2, 0, 1, 2]
+    assert line.rows.tolist() == [[0, 1, 0], [0, 1, 2], [3, 4, 5]]
+    assert line.places.tolist() == [0, 1, 5, 6, 7, 8]
+    assert line.before.tolist() == [1, 1, 2, 5]
+
+
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_line_has_the_states_and_the_gradients_of_transformers(model, rollouts, recompute):
+def test_a_line_has_the_states_and_the_gradients_of_transformers(
+    model, rollouts, recompute, monkeypatch
+):
     assert can_decode(model)
+    calls, compute = [], Decoder._compute
+    monkeypatch.setattr(Decoder, "_compute", lambda *args: calls.append(1) or compute(*args))
     decoder = Decoder(model, recompute=recompute)
     states = decoder.line_states(token_line(rollouts, device="cpu"))
     found, expected = torch.log_softmax(decoder.logits(states), -1), expected_of(model, rollouts)
@@ -86,6 +103,7 @@ def test_a_line_has_the_states_and_the_gradients_of_transformers(model, rollouts
         (values * weights).sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
     assert max(map(apart, *gradients)) < 1e-5
+    assert len(calls) == (1 + recompute) * len(model.model.layers)
 
 
 @torch.no_grad()
@@ -148,9 +166,7 @@ UNUSUAL_MODELS = {
     "linear": ("Llama", {"rope_parameters": ROPE | {"rope_type": "linear"}}),
     "llama3": ("Llama", {"rope_parameters": ROPE | LLAMA3 | {"rope_type": "llama3"}}),
 }
-CHANGES = {
-    "other attention": lambda model: model.set_attn_implementation("eager"),
-}
+CHANGES = {"other attention": lambda model: model.set_attn_implementation("eager")}
 
 
 @pytest.mark.parametrize("unusual", [*UNUSUAL_MODELS, *CHANGES])
@@ -175,3 +191,60 @@ def test_norm_by_its_formula(shape):
     with torch.no_grad():
         assert torch.allclose(rms_norm(states, weight, 1e-6), plain, rtol=1e-12)
     assert torch.autograd.gradcheck(lambda s, w: rms_norm(s, w, 1e-6), (states, weight))
+
+
+# What asks the device for a number, for which the host would wait, and cannot be captured.
+ASKING = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal"}
+
+
+class Captured:
+    """In place of a CUDA graph; its first run stands for the warm-up."""
+
+    number = 0
+
+    def __init__(self, advance):
+        type(self).number += 1
+        with Watch():
+            advance()
+        self.replay = advance
+
+
+class Watch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function.overloadpacket.__name__ not in ASKING, function
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def prompts():
+    """Ids and mask [2, 5] of a prompt of five tokens and one of three."""
+    ids = torch.tensor([[9, 8, 7, 6, 5], [0, 0, 4, 3, 2]])
+    return ids, torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@torch.no_grad()
+def test_it_gives_the_logits_of_the_plain_loop(new_policy, prompts, precision, padded):
+    ids, mask = prompts if padded else (each[:1] for each in prompts)
+    decoder = Decoder(new_policy(3), precision=precision)
+    loops = [
+        Decoding(decoder, ids, mask, 40),
+        CapturedDecoding(decoder, ids, mask, 40, capture=Captured),
+    ]
+    Captured.number, draws = 0, torch.Generator().manual_seed(1)
+    for loop in loops:
+        loop.repeat(3)
+    for step in range(35):
+        plain, captured = (loop.logits for loop in loops)
+        torch.testing.assert_close(
+            captured, plain, atol=2e-5 if precision == "fp32" else 0.1, rtol=0
+        )
+        if step == 20:
+            for loop in loops:
+                loop.keep(torch.tensor([0, 2]))
+        token = torch.randint(0, 200, (len(loops[0].logits),), generator=draws)
+        for loop in loops:
+            loop.step(token)
+    # Once at first, once for the rows that left, and where the buffers were full.
+    assert 2 < Captured.number < 12

@@ -1,12 +1,11 @@
 """The engine in this process samples as the sampler does, from the weights of the moment."""
 
 import dataclasses
-import sys
 
 import pytest
 import torch
 
-from klearlib.errors import MissingAsset, ParameterError
+from klearlib.errors import ParameterError
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine, open_engine
@@ -82,10 +81,3 @@ def test_it_is_closed_whatever_happens(path, monkeypatch):
     with pytest.raises(RuntimeError, match="boom"), open_engine(path, compute=local_compute()):
         raise RuntimeError("boom")
     assert closed == [1]
-
-
-def test_absent_vllm_is_one_line(path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(MissingAsset, match="vllm") as caught:
-        open_engine(path, compute=local_compute(engine="vllm")).__enter__()
-    assert "\n" not in str(caught.value)

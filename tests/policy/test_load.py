@@ -10,7 +10,7 @@ from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate import model_responses
 from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load
-from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
+from klearlib.policy.load import chat_prompt, control_ids, load_policy, save_policy
 
 
 def assert_same_logits(model, expected) -> None:
@@ -98,12 +98,6 @@ def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_p
     assert asked == ["org/none", "none"]
 
 
-def test_missing_folder_is_a_missing_asset(tmp_path):
-    with pytest.raises(MissingAsset, match="no-such-model") as error:
-        load_policy(tmp_path / "no-such-model")
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("what", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
@@ -114,63 +108,32 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     assert "\n" not in str(error.value)
 
 
-UP, THIRD = (f"model.layers.{number}.mlp.up_proj.weight" for number in (1, 2))
-DOWN, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-
-
-def save_changed(policy, tokenizer, path, change):
-    save_policy(policy, tokenizer, path)
-    (path / "model.safetensors").unlink()
-    tensors = policy.state_dict()
-    if policy.config.tie_word_embeddings:
-        del tensors[HEAD]
-    change(tensors)
-    torch.save(dict(tensors), path / "pytorch_model.bin")
+UP, HEAD = "model.layers.1.mlp.up_proj.weight", "lm_head.weight"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda held: held.pop(UP), f"it has no {UP}; make"),
-        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], "; make"),
         (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP}; make"),
         (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it has no {UP}; make"),
-        (
-            lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}),
-            "it has no lm_head.weight, no model",
-        ),
     ],
-    ids=["missing", "a layer", "shape", "another name", "one level too deep"],
+    ids=["missing", "shape", "another name"],
 )
 def test_weights_that_are_missing_or_of_another_shape_are_refused(
     tiny_policy, tiny_tokenizer, tmp_path, change, words
 ):
-    save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    tensors = tiny_policy.state_dict()
+    del tensors[HEAD]
+    change(tensors)
+    torch.save(dict(tensors), tmp_path / "pytorch_model.bin")
     with pytest.raises(DamagedEntry) as error:
         load_policy(tmp_path)
     text = str(error.value)
     assert text.startswith(f"{tmp_path} does not hold the model of its config.json: it ")
     assert words in text and "\n" not in text and text.endswith("; make or download it again")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda held: held.update({"v_head.weight": held[UP][:1].clone()}),
-        lambda held: held.update({HEAD: held.pop(EMBEDDING)}),
-        lambda held: held.update({HEAD: held[EMBEDDING].clone()}),
-        lambda held: held.update({"model.rotary_emb.inv_freq": torch.zeros(4)}),
-        lambda held: held.update({"v_head.steps": torch.tensor(9), "step": 5}),
-        lambda held: held.update({"model.layers.0.attn.masked_bias": torch.tensor(-1e4)}),
-        lambda held: held.update({n[6:]: held.pop(n) for n in [*held]}),
-    ],
-    ids=["value head", "head for embedding", "both", "frequencies", "counts", "mask", "base model"],
-)
-def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, tmp_path, change):
-    save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
-    model, _ = load_policy(tmp_path, device="cpu")
-    assert_same_logits(model, tiny_policy)
 
 
 def test_an_adapter_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
@@ -208,30 +171,11 @@ def test_a_tokenizer_is_what_its_file_says_whatever_class_is_named(
     assert tokenizer.eos_token_id == tiny_tokenizer.eos_token_id
 
 
-def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_path):
-    config = copy.deepcopy(tiny_policy.config)
-    config.tie_word_embeddings = False
-    untied = type(tiny_policy)(config)
-    save_changed(untied, tiny_tokenizer, tmp_path, lambda held: held.pop(HEAD))
-    with pytest.raises(DamagedEntry, match=f"it has no {HEAD}; make or download it again"):
-        load_policy(tmp_path)
-
-
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])
-def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
-    with autocast("cpu", precision):
-        logits = tiny_policy(input_ids=torch.arange(5)[None]).logits
-    assert logits.dtype == getattr(torch, dtype)
-
-
-def change_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 def test_the_attention_that_a_config_names_is_not_followed(tiny_policy, tiny_tokenizer, tmp_path):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
-    change_config(tmp_path, attn_implementation="flash_attention_2")
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text()) | {"attn_implementation": "flash_attention_2"}
+    path.write_text(json.dumps(values))
     assert_same_logits(load_policy(tmp_path, device="cpu", attention="sdpa")[0], tiny_policy)
 
 

@@ -1,16 +1,12 @@
-"""The head's own backward pass, and the chunks in which training takes it."""
+"""The head's own backward pass."""
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from klearlib.policy import reader as reader_module
 from klearlib.policy.head import head_logprobs, wide_head
-from klearlib.policy.memory import head_chunk_tokens
-from klearlib.policy.reader import in_chunks, reader_of
 
 TOKENS, WIDTH, WORDS = 11, 5, 17
 
@@ -118,47 +114,3 @@ def test_a_wide_head_has_the_gradient_of_autocast_and_goes_when_the_context_ends
     assert (wide_dtype, plain_dtype) == (torch.float32, torch.bfloat16)
     for ours, theirs in zip(wide, plain, strict=True):
         assert float((ours - theirs).norm()) < 0.05 * float(theirs.norm()) + 1e-6
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("size", [1, 7, 100])
-def test_chunks_have_the_gradient_of_the_dense_softmax(new_policy, monkeypatch, attention, size):
-    policy = new_policy(1, dtype=torch.float64)
-    policy.set_attn_implementation(attention)
-    draws = torch.Generator().manual_seed(5)
-    rows = [
-        SimpleNamespace(
-            ids=torch.randint(0, 280, (length,), generator=draws).tolist(), num_prompt=3
-        )
-        for length in (9, 4, 11, 14)
-    ]
-    scale = torch.arange(1.0, 27.0)
-    expected = torch.cat(
-        [
-            torch.log_softmax(
-                policy(input_ids=torch.tensor([x.ids])).logits[0, :-1] / 0.7, -1
-            ).gather(1, torch.tensor(x.ids[1:])[:, None])[x.num_prompt - 1 :, 0]
-            for x in rows
-        ]
-    )
-    weights = list(policy.parameters())
-    wanted = torch.autograd.grad((scale * expected.exp()).sum(), weights)
-    monkeypatch.setattr(reader_module, "head_chunk_tokens", lambda *_, **__: size)
-    seen = []
-    how = {"temperature": 0.7}
-    reader = reader_of(policy, precision="fp32")
-    for chunk, logp, _ in in_chunks(reader, rows, **how):
-        assert len(logp) <= size
-        (scale[chunk] * logp.exp()).sum().backward()
-        seen.append(logp.detach())
-    torch.testing.assert_close(torch.cat(seen).double(), expected, rtol=1e-5, atol=1e-6)
-    for ours, theirs in zip(weights, wanted, strict=True):
-        torch.testing.assert_close(ours.grad, theirs, rtol=1e-5, atol=1e-6)
-
-
-def test_chunk_is_as_large_as_its_logits_allow():
-    for words in (64, 151_936, 2**31):
-        for device in ("cpu", "cuda"):
-            size = head_chunk_tokens(words, device=device)
-            assert size >= 1 and (size == 1 or 4 * size * words <= 2**30)
-    assert head_chunk_tokens(151_936, device="cuda") > head_chunk_tokens(151_936, device="cpu")

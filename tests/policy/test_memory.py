@@ -184,26 +184,6 @@ def test_micro_batches_are_the_largest_power_of_two_that_fits():
     assert chosen(exact - states / memory.FREE_SHARE + 1) == 512
 
 
-def test_checkpointing_and_bf16_make_room():
-    shape = ModelShape(28, 1024, 16, 8, 128, 3072, 151936, True)  # Qwen3-0.6B
-
-    def needed(**how) -> int:
-        return memory.activation_bytes(shape, compute=local_compute(**how), tokens=16384)
-
-    assert needed(gradient_checkpointing=True) < needed() / 3
-    assert needed(precision="bf16") < needed()
-    assert shape.num_parameters == 596_049_920
-
-
-def test_what_a_model_has_is_counted_and_not_what_its_config_says():
-    model, compute = model_of(SHAPES["narrow"]), local_compute(micro_batch_tokens=0)
-    free = 2**26
-    before = memory.choose_micro_batch_tokens(model, compute=compute, free_bytes=free)
-    model.experts = torch.nn.Parameter(torch.zeros(3 * 2**20))  # 36 MiB of gradients and moments
-    after = memory.choose_micro_batch_tokens(model, compute=compute, free_bytes=free)
-    assert memory.LEAST_TOKENS < after < before
-
-
 def test_a_config_without_the_shape_is_one_line():
     model = small_gpt2()
     given = plan_batches(model, local_compute(micro_batch_tokens=64))

@@ -4,19 +4,22 @@ import copy
 
 import pytest
 import torch
-from small_models import response_logprobs
+from engine_contract import (
+    PROBLEMS,
+    EngineContract,
+    assert_frequencies_match,
+    flat,
+    full_logprobs,
+    next_logits,
+)
+from engine_contract import how as drawn
 
 from klearlib.errors import KlearError
 from klearlib.policy import sampling
-from klearlib.policy.drawing import SamplingSettings, choose, cut, penalised
-from klearlib.policy.load import chat_prompt
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import choose, cut
+from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.sampling import _decode, sample_groups
-from klearlib.records import Problem
-
-# Prompts of different length, not sorted by it.
-PROMPTS = ["what is 12345 + 6789?", "2+2", "f(0)=1, f(1)=2, f(n)=3f(n-1)+f(n-2).", "?", "1-1"]
-PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate(PROMPTS)]
-PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 12, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -34,69 +37,36 @@ def sample(tiny_tokenizer):
     def groups(policy, group_size, **how):
         problems, tokenizer = how.pop("problems", PROBLEMS), how.pop("tokenizer", tiny_tokenizer)
         rows = {"batch_rows": how.pop("batch_rows")} if "batch_rows" in how else {}
-        settings = SamplingSettings(**PLAIN | how)
-        how = {"group_size": group_size, "settings": settings}
+        how = {"group_size": group_size, "settings": drawn(**how)}
         return sample_groups(policy, tokenizer, problems, **how, **rows)
 
     return groups
 
 
-def flat(groups):
-    return [response for group in groups for response in group]
+class TestTransformers(EngineContract):
+    @pytest.fixture
+    def policy(self, ending_policy):
+        return ending_policy
 
-
-def full_logprobs(policy, response, temperature: float = 1.0):
-    return pytest.approx(response_logprobs(policy, response, temperature).tolist(), abs=1e-4)
+    @pytest.fixture
+    def engine(self, policy, tiny_tokenizer):
+        return TransformersEngine(policy, tiny_tokenizer, local_compute(batch_rows=8))
 
 
 @pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"temperature": 0.6},
-        {"temperature": 0.8, "top_p": 0.9, "top_k": 20},
-        *({"temperature": 1.7, "batch_rows": rows} for rows in (1, 4, 8, 9)),
-    ],
+    "how", [{"top_p": 0.9, "top_k": 20}, *({"batch_rows": rows} for rows in (1, 4, 9))]
 )
-def test_recorded_log_probabilities_are_the_trainers(ending_policy, sample, how):
-    groups = sample(ending_policy, 4, **how)
-    assert [len(group) for group in groups] == [4] * len(PROBLEMS)
+def test_cuts_and_batches_change_no_recorded_log_probability(ending_policy, sample, how):
+    groups = sample(ending_policy, 4, temperature=1.7, **how)
     lengths = {len(response.token_ids) for response in flat(groups)}
     assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
     for response in flat(groups):
-        assert response.logp == full_logprobs(ending_policy, response, how.get("temperature", 1.0))
-
-
-def test_groups_are_in_the_order_of_the_problems(tiny_policy, tiny_tokenizer, sample):
-    groups = sample(tiny_policy, 3)
-    for problem, group in zip(PROBLEMS, groups, strict=True):
-        text, ids = chat_prompt(tiny_tokenizer, problem.prompt)
-        assert problem.prompt in text
-        expected = {(problem.id, tuple(ids), text)}
-        assert {(r.problem_id, r.prompt_ids, r.prompt) for r in group} == expected
-        assert len({r.token_ids for r in group}) == 3, "different draws"
-    for response in flat(groups):
-        assert len(response.logp) == len(response.token_ids)
-        decoded = tiny_tokenizer.decode(response.token_ids, skip_special_tokens=True)
-        assert response.text == decoded
-
-
-def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, sample):
-    ends = {*ending_policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
-    responses = flat(sample(ending_policy, 8, max_tokens=7))
-    for response in responses:
-        assert not ends & set(response.token_ids[:-1])
-        assert response.truncated == (response.token_ids[-1] not in ends)
-        assert len(response.token_ids) == 7 if response.truncated else len(response.token_ids) <= 7
-    assert {r.truncated for r in responses} == {True, False}
-    # An end token that is the last the budget allows is an end, not a cut.
-    assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
+        assert response.logp == full_logprobs(ending_policy, response, 1.7)
 
 
 @pytest.mark.parametrize("batch_rows", [8, 1024])
 def test_responses_are_counted_as_they_end(ending_policy, tiny_tokenizer, batch_rows):
-    settings = SamplingSettings(**PLAIN | {"max_tokens": 7})
-    how = {"group_size": 8, "settings": settings, "batch_rows": batch_rows}
+    how = {"group_size": 8, "settings": drawn(max_tokens=7), "batch_rows": batch_rows}
     given, told = (ending_policy, tiny_tokenizer, PROBLEMS), []
     groups = sample_groups(*given, **how, on_sampled=lambda *count: told.append(count))
     assert groups == sample_groups(*given, **how)
@@ -148,29 +118,10 @@ HAND = torch.tensor([[0.125, 0.5, 0.125 / 2, 0.25, 0.125 / 2]])
 )
 def test_cuts_are_exact_on_a_distribution_by_hand(cuts, kept):
     two = torch.cat([HAND, HAND.flip(1)])
-    found = cut(two, SamplingSettings(**PLAIN | cuts))
+    found = cut(two, drawn(**cuts))
     expected = torch.zeros(5)
     expected[kept] = HAND[0, kept]
     assert torch.equal(found, torch.stack([expected, expected.flip(0)]))
-
-
-def next_logits(policy, held: tuple[int, ...], penalty: float = 1.0) -> torch.Tensor:
-    """The logits of the next word, in double precision, one word at a time."""
-    with torch.no_grad():
-        logits = policy(input_ids=torch.tensor([held])).logits[0, -1].double()
-    for word in set(held):
-        logits[word] = logits[word] / penalty if logits[word] > 0 else logits[word] * penalty
-    return logits
-
-
-def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> tuple[float, int]:
-    """Over the words that come 5 times or more, the others in one bin; degrees of freedom."""
-    rare = expected < 5
-    pairs = [(counts[~rare], expected[~rare])]
-    if expected[rare].sum() >= 5:
-        pairs.append((counts[rare].sum()[None], expected[rare].sum()[None]))
-    found, wanted = (torch.cat(each) for each in zip(*pairs, strict=True))
-    return float(((found - wanted) ** 2 / wanted).sum()), len(found) - 1
 
 
 @pytest.mark.parametrize(
@@ -186,32 +137,12 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> tuple[float, int
     ],
 )
 def test_frequencies_match_the_probabilities(
-    tiny_policy, sample, temperature, top_k, top_p, penalty
+    tiny_policy, tiny_tokenizer, temperature, top_k, top_p, penalty
 ):
-    """The penalty comes before temperature and cuts."""
-    num_draws, how = 6000, {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    how |= {"repetition_penalty": penalty, "max_tokens": 1, "problems": PROBLEMS[:1], "seed": 11}
-    ((*responses,),) = sample(tiny_policy, num_draws, **how)
-
-    def expected_with(penalty: float) -> torch.Tensor:
-        logits = next_logits(tiny_policy, responses[0].prompt_ids, penalty) / temperature
-        ordered = sorted(enumerate(torch.softmax(logits, -1).tolist()), key=lambda pair: -pair[1])
-        ordered = ordered[:top_k] if top_k else ordered
-        mass, kept = sum(p for _, p in ordered), torch.zeros(len(logits)).double()
-        for word, p in ordered:
-            if kept.sum() >= top_p * mass:
-                break
-            kept[word] = p
-        return num_draws * kept / kept.sum()
-
-    expected = expected_with(penalty)
-    words = torch.tensor([response.token_ids[0] for response in responses])
-    counts = torch.bincount(words, minlength=len(expected))
-    assert counts[expected == 0].sum() == 0
-    apart, freedom = chi_square(counts, expected)
-    assert freedom >= 4 and apart < freedom + 5 * (2 * freedom) ** 0.5
-    if penalty != 1:  # the test can tell
-        assert chi_square(counts, expected_with(1.0))[0] > 10 * freedom
+    engine = TransformersEngine(tiny_policy, tiny_tokenizer, local_compute())
+    how = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    how["repetition_penalty"] = penalty
+    assert_frequencies_match(engine, tiny_policy, 6000, **how)
 
 
 def test_no_word_without_weight_is_ever_chosen():
@@ -229,13 +160,6 @@ def test_the_ends_of_the_interval_choose_words_with_weight(monkeypatch, random, 
     assert choose(weights, None).tolist() == [[word]]
 
 
-def test_same_seed_same_responses(ending_policy, sample):
-    first = sample(ending_policy, 3, seed=5)
-    torch.manual_seed(77)  # the global generator has no part in it
-    assert sample(ending_policy, 3, seed=5) == first
-    assert sample(ending_policy, 3, seed=6) != first
-
-
 @pytest.mark.parametrize(("group_size", "how"), [(2, {"problems": []}), (0, {})])
 def test_nothing_to_sample_is_refused(tiny_policy, sample, group_size, how):
     with pytest.raises(ValueError, match="need problems and group_size >= 1"):
@@ -245,16 +169,6 @@ def test_nothing_to_sample_is_refused(tiny_policy, sample, group_size, how):
 def test_a_response_needs_no_more_positions_than_the_model_has(tiny_policy, sample):
     with pytest.raises(ValueError, match="positions, the model has 256"):
         sample(tiny_policy, 1, max_tokens=256)
-
-
-def test_record_holds_every_setting():
-    assert SamplingSettings(**PLAIN).record() == PLAIN | {"repetition_penalty": 1.0}
-
-
-def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
-    logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
-    seen = torch.tensor([[True, True, True, False, False]])
-    assert penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.05, 3.0, 0.5])

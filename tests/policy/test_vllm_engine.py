@@ -13,13 +13,8 @@ from klearlib.errors import KlearError, MissingAsset
 from klearlib.policy import vllm_engine
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.load import load_policy, save_policy, with_yarn
-from klearlib.policy.vllm_engine import (
-    VLLMEngine,
-    description,
-    engine_arguments,
-    engine_environment,
-)
+from klearlib.policy.load import load_policy, save_policy
+from klearlib.policy.vllm_engine import VLLMEngine, description, engine_arguments
 from klearlib.records import Problem
 
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate("ab")]
@@ -80,15 +75,6 @@ def names(process) -> list:
     return [(name, *given) if name in ("sleep", "wake") else name for name, *given in asked]
 
 
-def test_weights_come_at_the_start_and_at_each_wake(process, start):
-    engine = start()
-    assert names(process) == ["load"]
-    engine.sleep()
-    engine.wake()
-    sample(engine)
-    assert names(process)[1:] == ["load", "sample"], "a CPU does not sleep"
-
-
 def test_a_gpu_sleeps_and_wakes_in_two_parts(process, start, monkeypatch):
     """Room for the keys and values is taken after the weights are in their place."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -118,28 +104,6 @@ def test_each_worker_gets_its_own_handles_of_every_weight(process, start, tiny_p
             assert torch.equal(tensor, parameters[name]) and not tensor.requires_grad
 
 
-def test_every_response_has_a_seed_of_its_own(process, start):
-    engine = start()
-    sample(engine, 3)
-    _, prompts, seeds, _, of_all = process.asked[-1]
-    assert of_all is None
-    assert [len(group) for group in seeds] == [3, 3] and len(prompts) == 2
-    assert len({seed for group in seeds for seed in group}) == 6
-    sample(engine, 5)
-    assert [group[:3] for group in process.asked[-1][2]] == seeds
-
-
-@pytest.mark.parametrize(
-    ("fails", "words"), [("", "it ended with exit code -9"), ("ValueError: no", "ValueError: no")]
-)
-def test_an_engine_that_fails_is_one_line(process, start, fails, words):
-    engine = start()
-    process.fails = fails
-    with pytest.raises(KlearError, match=rf"vLLM failed \({words}; .*: run again") as error:
-        sample(engine)
-    assert "\n" not in str(error.value)
-
-
 VLLM = {"engine": "vllm", "tensor_parallel": 2, "gpu_memory_share": 0.4, "batch_rows": 77}
 
 
@@ -162,34 +126,6 @@ def test_every_field_of_compute_that_is_vllms_reaches_it(tiny_policy):
     }
     assert expected.items() <= found.items()
     assert not {"enforce_eager", "hf_overrides"} & set(found)
-
-
-def test_a_cpu_has_no_sleep_and_no_cut_prompts(tiny_policy):
-    found = arguments(tiny_policy, "cpu", batch_rows=9000)
-    assert found["enforce_eager"] and not found["enable_chunked_prefill"]
-    assert found["max_num_batched_tokens"] == 9000
-    assert not {"enable_sleep_mode", "gpu_memory_utilization"} & set(found)
-
-
-def test_stretched_positions_are_told(new_policy):
-    policy = new_policy(0)
-    with_yarn(policy.config, 2.5, original=256)
-    found = arguments(policy, "cuda")
-    assert found["max_model_len"] == found["hf_overrides"]["max_position_embeddings"] == 640
-    rope = found["hf_overrides"]["rope_parameters"]
-    assert (rope["rope_type"], rope["factor"]) == ("yarn", 2.5)
-
-
-def test_a_cpus_cache_is_what_the_variable_says(monkeypatch):
-    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    assert engine_environment("cpu")["VLLM_CPU_KVCACHE_SPACE"] == "1"
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
-    found = engine_environment("cpu")
-    assert found["VLLM_CPU_KVCACHE_SPACE"] == "7"
-    assert found["OMP_NUM_THREADS"] == str(torch.get_num_threads())
-    for device in ("cpu", "cuda"):
-        assert engine_environment(device)["VLLM_NO_USAGE_STATS"] == "1"
-    assert "OMP_NUM_THREADS" not in engine_environment("cuda")
 
 
 def test_a_description_holds_what_the_loaded_model_does(new_policy, tiny_tokenizer, tmp_path):

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from raw_rows import ROWS, livecodebench_row, messages
 from small_models import small_model
 
 from klearlib.experiments.experiment import runs_dir
@@ -129,63 +130,40 @@ def write_model(folder: Path, *, chat_template: bool = True, **shape) -> None:
 
 def write_data(folder: Path) -> None:
     """Rows in the columns and types of the cards, see docs/datasets.md."""
-    openr1 = {
-        "solution": "Add.",
-        "problem_type": "Algebra",
-        "question_type": "math-word-problem",
-        "source": "olympiads",
+    two = {
         "is_reasoning_complete": [True, True],
         "correctness_math_verify": [True, False],
         "correctness_llama": [None, None],
-        "finish_reasons": ["stop", "stop"],
-        "correctness_count": 1,
-        "messages": [{"content": "x", "role": "user"}],
-    }
-    ocr = {
-        "source": "codeforces",
-        "license": "mit",
-        "dataset": "code_contests",
-        "split": "train",
-        "difficulty": "7",
-        "solution": "print(1)",
     }
     cases = json.dumps([{"input": "3\n", "output": "9\n", "testtype": "stdin"}])
-    livecodebench = {
-        "platform": "atcoder",
-        "starter_code": "",
-        "difficulty": "easy",
-        "public_test_cases": cases,
-        "private_test_cases": cases,
-        "metadata": "{}",
-    }
     truth = json.dumps({"inputs": _TEST_LINES, "outputs": _TEST_LINES})
+    mixed = ROWS["acereason_sft"]
     files = {
         "openr1": [
-            {"problem": f"What is 2 + {n}?", "answer": str(n + 2), "uuid": f"uuid-{n}"}
+            ROWS["openr1_math"]
+            | {"problem": f"What is 2 + {n}?", "answer": str(n + 2), "uuid": f"uuid-{n}"}
             | {"generations": [_thought(n + 2), _thought(n + 3)]}
-            | openr1
+            | two
             for n in range(8)
         ],
         "acereason": [
-            {"category": "math", "source": "x", "input": f"What is 3 + {n}?"}
-            | {"output": _thought(n + 3)}
-            for n in range(4)
-        ]
-        + [
-            {"category": "code", "source": "x", "input": f"Print {n}.", "output": _program(n)}
-            for n in range(4)
+            *(mixed | {"input": f"What is 3 + {n}?", "output": _thought(n + 3)} for n in range(4)),
+            *(
+                mixed | {"category": "code", "input": f"Print {n}.", "output": _program(n)}
+                for n in range(4)
+            ),
         ],
         "ocr": [
-            {"id": f"ocr-{n}", "input": f"Print n plus {n}.", "output": _program(n)} | ocr
+            ROWS["opencodereasoning"]
+            | {"id": f"ocr-{n}", "input": f"Print n plus {n}.", "output": _program(n)}
             for n in range(4)
         ],
         "klear_math": [
-            {"data_source": "math_longcot_math_verify", "ability": "math"}
-            | _asked(f"What is 5 + {n}?", str(n + 5))
-            for n in range(20)
+            ROWS["klear_math"] | _asked(f"What is 5 + {n}?", str(n + 5)) for n in range(20)
         ],
         "klear_code": [
-            {"hash": f"hash-{n}", "ability": "code", "data_source": "coder1_longcot"}
+            ROWS["klear_code"]
+            | {"hash": f"hash-{n}"}
             | _asked(f"Repeat the line, task {n}.", truth)
             for n in range(20)
         ],
@@ -197,14 +175,7 @@ def write_data(folder: Path) -> None:
         ]
     for place, day in ((5, "2024-11-09T04:00:00"), (6, "2025-03-09T04:00:00")):
         files[f"livecodebench_v{place}"] = [
-            {
-                "question_title": f"Square {n}",
-                "question_content": f"Print the square of n ({place}, {n}).",
-                "question_id": f"abc{place}{n}",
-                "contest_id": f"abc{place}",
-                "contest_date": day,
-            }
-            | livecodebench
+            livecodebench_row(10 * place + n, day) | {"private_test_cases": cases}
             for n in range(_BENCHMARK_SIZE)
         ]
     for name, rows in files.items():
@@ -212,8 +183,7 @@ def write_data(folder: Path) -> None:
 
 
 def _asked(prompt: str, truth: str) -> dict:
-    model = {"ground_truth": truth, "style": "rule"}
-    return {"prompt": [{"content": prompt, "role": "user"}], "reward_model": model}
+    return {"prompt": messages(prompt), "reward_model": {"ground_truth": truth, "style": "rule"}}
 
 
 def _thought(answer: int) -> str:

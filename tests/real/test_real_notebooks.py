@@ -21,14 +21,12 @@ from klearlib.experiments.nb04_topk_diversity import TopKDiversity
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
-from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
+from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins import origin
-from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
 from klearlib.experiments.rl_stages import teacher_pass_rates
-from klearlib.params import FilterOptions, RLOptions, root, worlds_of
-from klearlib.suite.estimate import ALL_EXAMPLES, EXAMPLE_SHARE, RESPONSE_SHARE, cost_of
+from klearlib.params import root, worlds_of
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.
@@ -58,21 +56,6 @@ def published(e: Experiment) -> dict:
     return json.loads((root() / "results" / PROFILE / e.name / "section.json").read_text())
 
 
-@pytest.mark.slow  # notebook 10 goes the same way, and further
-def test_notebook_05_from_raw_files_to_its_section(project):
-    for stage in Clipping(CLIPPING).stages():
-        folder = run_here(stage)
-        names = {path.name for path in (folder / "evaluations").iterdir()}
-        assert {"aime_2024-00002.npz", "aime_2025-00002.npz", "validation-00002.npz"} <= names
-    e = Clipping(CLIPPING)
-    section = published(e)
-    assert section["status"] == "complete"
-    verdicts = {each["claim"]: each for each in section["verdicts"]}
-    assert verdicts["C2"]["verdict"] == "not run"
-    assert "trained on code" in verdicts["C2"]["reason"]
-    assert set(e.table("scores")["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
-
-
 def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     starts = [
         Clipping(CLIPPING).stages()[0],
@@ -94,7 +77,7 @@ def test_a_named_sft_checkpoint_skips_the_training(project):
 
 
 def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
-    params = TestFilterParams(profile=PROFILE, test_filter=FILTER, options=LIMITS)
+    params = TestFilter.Params(profile=PROFILE, test_filter=FILTER, options=LIMITS)
     run_here(TestFilter(params).teacher)
     e = TestFilter(params)
     used = e.table("filter").set_index("rule").loc["pass rate >= 0 (used)"]
@@ -106,7 +89,7 @@ def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
 def test_a_profile_without_a_teacher_says_what_to_name(project):
     change(project, teacher_code=None)
     with pytest.raises(ParameterError, match="has no teacher_code"):
-        teacher_pass_rates(origin(PROFILE), options=FilterOptions(), limits=RLOptions())
+        teacher_pass_rates(origin(PROFILE), SoftReward.Params(profile=PROFILE))
     soft = SoftReward(SoftReward.Params(profile=PROFILE)).arms["soft", 0]
     assert "pool" not in soft.inputs, "all problems have passed the filter"
     change(project, teacher_weak=None)
@@ -136,23 +119,9 @@ def test_students_of_teachers_learn_what_the_teachers_answered(project):
     assert world.name == "real_world" and chosen.params["problems"] == "train.jsonl"
     assert chosen.inputs["responses"].inputs["problems"] is world, "no held-out problem is learnt"
     # There are two real sources of each domain, and the notebook compares ten.
-    chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
-    assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]
-
-
-@pytest.mark.parametrize(("where", "count"), [({"limit": 7}, 7), ({}, ASSUMED_PROBLEMS)])
-def test_what_no_limit_counts_is_assumed(project, where, count):
-    change(project, num_train_problems=None, maths_problems={"klear_math": where})
-    cost = cost_of(origin(PROFILE).responses("middle", num_responses=3))
-    assert cost.sampled == count * 3 * 6 * RESPONSE_SHARE
-
-
-def test_all_examples_of_limited_sources_are_not_those_of_the_paper(project):
-    sources = {"openr1_math": {"limit": 12}, "acereason_sft": {"limit": 8}}
-    change(project, sft_maths=None, sft_code=None, maths_sources=sources)
-    change(project, code_sources={"opencodereasoning": {}})
-    cost = cost_of(origin(PROFILE).start("math").sft)
-    assert cost.trained == pytest.approx((20 + ALL_EXAMPLES) * 262 * EXAMPLE_SHARE)
+    ten = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).arms["math_top10", 0]
+    chosen = ten.inputs["model"].inputs["examples"]
+    assert chosen.params["sources"] == ["openr1_math", "acereason_sft"]
 
 
 def test_notebook_09_compares_on_both_kinds_of_rewards(project):

@@ -7,24 +7,13 @@ import json
 import shutil
 
 import pytest
-from real_project import (
-    PROFILE,
-    SHAPE,
-    card_of,
-    change,
-    rows_of,
-    run_here,
-    write_model,
-    write_rows,
-)
+from real_project import PROFILE, SHAPE, card_of, change, rows_of, run_here, write_model, write_rows
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import load
-from klearlib.real import data as data_stage
 from klearlib.real.assets import missing_assets
-from klearlib.run.folder import RunFolder
 
 
 def lines() -> list[str]:
@@ -72,14 +61,6 @@ def test_a_data_set_of_the_hubs_cache_is_curated(project):
     assert file.is_symlink() and file.name == "train_math_30K.jsonl"
 
 
-def test_a_data_set_that_is_not_here_is_one_line(project, tmp_path):
-    how = {"hub_id": "Org/Rows", "name": "Rows", "content": None}
-    with pytest.raises(MissingAsset, match=r"hf download Org/Rows --repo-type dataset"):
-        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=None, **how)
-    with pytest.raises(MissingAsset, match=r"none: correct the path in real\.yaml"):
-        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=str(tmp_path / "none"), **how)
-
-
 def test_a_model_without_all_of_its_weights_is_missing(project):
     change(project, reference="Org/Part", shapes={"Org/Part": SHAPE})
     snapshot = hub_folder("model", "Org/Part") / "snapshots" / "abc"
@@ -122,16 +103,6 @@ def test_an_edited_template_makes_another_stage(project):
     before = origin(PROFILE).stages["teacher_weak"].key
     (project / "chat.jinja").write_text("{{ messages }}!")
     assert origin(PROFILE).stages["teacher_weak"].key != before
-
-
-def test_two_absent_parts_of_one_data_set_are_two_lines(project):
-    parts = {
-        part: {"name": "deepcoder", "config": part, "location": f"data/none_{part}"}
-        for part in ("taco", "primeintellect")
-    }
-    change(project, code_problems=parts)
-    assert len(lines()) == 2
-    assert all(any(f"none_{part}" in line for line in lines()) for part in parts)
 
 
 def test_a_model_of_unknown_shape_is_refused(project):

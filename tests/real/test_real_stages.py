@@ -1,5 +1,6 @@
 """The stages that make a world and a model of files of this machine: nothing is copied that is
-large, nothing is dropped without a reason, and what is wrong is one line that says what to do."""
+large, nothing is dropped without a reason, what the curves are measured on is trained on by nobody,
+and what is wrong is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 from real_project import SHAPE, card_of, change, rows_of, run_here, write_model, write_rows
 
 from klearlib.data.problems import read_problems
+from klearlib.data.tables import read_rows
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
@@ -18,7 +20,16 @@ from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
 from klearlib.real.assets import missing_assets
-from klearlib.real.world import NOT_DRAWN, NOTHING_TO_JUDGE_BY, OTHER_DOMAIN, build
+from klearlib.real.world import (
+    NEAR_HELD_OUT,
+    NOT_DRAWN,
+    NOTHING_TO_JUDGE_BY,
+    OTHER_DOMAIN,
+    VALIDATION,
+    build,
+    near_held_out,
+)
+from klearlib.records import Problem
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import is_done
 
@@ -70,16 +81,6 @@ def test_a_model_of_another_shape_or_without_template_is_refused(tmp_path):
     assert not (tmp_path / "odd" / "chat_template.jinja").exists()
 
 
-def test_a_snapshot_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    at = tmp_path / "hub" / "models--Org--Tiny"
-    write_model(at / "snapshots" / "abc")
-    (at / "refs").mkdir()
-    (at / "refs" / "main").write_text("abc")
-    linked(tmp_path / "run", "Org/Tiny")
-    assert card_of(tmp_path / "run")["snapshot"] == "abc"
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -102,11 +103,6 @@ def test_what_keeps_a_model_away_is_one_line(tmp_path, monkeypatch, error, words
     with pytest.raises(MissingAsset, match=words) as caught:
         linked(tmp_path / "run", "Org/Tiny")
     assert "\n" not in str(caught.value)
-
-
-def test_an_absent_folder_is_never_asked_of_the_hub(tmp_path):
-    with pytest.raises(MissingAsset, match="no model folder at"):
-        linked(tmp_path / "run", "./models/none")
 
 
 def test_worlds_hold_out_and_account_for_every_problem(project):
@@ -178,11 +174,7 @@ def test_missing_assets_say_how_to_get_them(project):
     change(project, model="Org/Base", shapes=named, maths_problems={"klear_math": {}})
     (project / "data" / "ocr.jsonl").unlink()
     found = {each.name: each for each in missing_assets(load("tiny", "real"))}
-    assert set(found) == {
-        "Org/Base",
-        "ocr.jsonl",
-        "Kwai-Klear/KlearReasoner-MathSub-30K",
-    }
+    assert set(found) == {"Org/Base", "ocr.jsonl", "Kwai-Klear/KlearReasoner-MathSub-30K"}
     assert found["Org/Base"].fix == "hf download Org/Base"
     assert found["ocr.jsonl"].fix == "correct its path in real.yaml"
     maths = found["Kwai-Klear/KlearReasoner-MathSub-30K"]
@@ -191,15 +183,84 @@ def test_missing_assets_say_how_to_get_them(project):
 
 
 @pytest.mark.parametrize(
-    ("module", "absent"),
+    ("modules", "absent"),
     [
         ("assets", "torch"),
         # A new parameter of any notebook would train every model anew.
-        ("data", "klearlib.params"),
-        ("model", "klearlib.params"),
-        ("world", "klearlib.params"),
+        ("data, model, world", "klearlib.params"),
     ],
 )
-def test_what_a_module_never_imports(module, absent):
-    code = f"import sys, klearlib.real.{module}; sys.exit({absent!r} in sys.modules)"
+def test_what_a_module_never_imports(modules, absent):
+    code = f"import sys; from klearlib.real import {modules}; sys.exit({absent!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+LONG = "Every task of this contest is given on the first line as one number. "
+
+
+def rewrite(path, change) -> None:
+    rows = rows_of(path)
+    for number, row in enumerate(rows):
+        change(number, row)
+    write_rows(path, rows)
+
+
+def test_no_validation_problem_of_either_domain_is_an_example(project):
+    """The pool holds the very questions of both sources of SFT."""
+
+    def maths(number, row):
+        if number < 8:
+            row["prompt"][0]["content"] = f"What is 2 + {number}?"
+            row["reward_model"]["ground_truth"] = str(number + 2)
+
+    def code(number, row):
+        if number < 4:
+            row["prompt"][0]["content"] = f"Print n plus {number}."
+
+    rewrite(project / "data" / "klear_math.jsonl", maths)
+    rewrite(project / "data" / "klear_code.jsonl", code)
+    start = origin("tiny")
+    selections = start.start("math").sft.inputs["examples"].inputs.values()
+    num_met = 0
+    for domain, selection in zip(("math", "code"), selections, strict=True):
+        world = run_here(start.start(domain).world)
+        held_out = {problem.prompt for problem in read_problems(world / VALIDATION)}
+        examples = run_here(selection) / "examples.parquet"
+        assert not held_out & {row["prompt"] for row in read_rows(examples)}
+        # None is among those that a smaller or larger choice could take.
+        learnable = selection.inputs["responses"]
+        responses = read_rows(run_here(learnable) / "responses.parquet", columns=["prompt"])
+        assert not held_out & {row["prompt"] for row in responses}
+        card = card_of(run_here(learnable))["learnable"]
+        num_met += sum(card["held_out"].values())
+        others = sum(sum(kinds.values()) for kinds in card["other_domain"].values())
+        assert card["num_read"] == card["num_kept"] + others + sum(card["held_out"].values())
+    assert num_met, "the case never came up"
+
+
+def test_no_training_problem_is_a_variant_of_a_validation_problem(project):
+    twins = "Ann has {} red boxes with a sweet in each of them and eats three. How many are left?"
+
+    def maths(number, row):
+        row["prompt"][0]["content"] = f"{number // 2} or {number // 2 + 70}? " + twins.format(
+            " ".join(f"w{number // 2}x{k}" for k in range(9)) + f" {number}"
+        )
+
+    rewrite(project / "data" / "klear_math.jsonl", maths)
+    world = run_here(origin("tiny").start("math").world)
+    held_out, train = (
+        {problem.prompt.partition(" or ")[0] for problem in read_problems(world / f"{name}.jsonl")}
+        for name in ("validation", "train")
+    )
+    assert held_out and not held_out & train
+    card = card_of(world)
+    assert card["num_rejected"][NEAR_HELD_OUT] > 0
+    counts = card["num_kept"] + card["num_validation"] + sum(card["num_rejected"].values())
+    assert card["num_read"] == counts == 20
+
+
+def test_what_several_validation_problems_say_removes_nothing():
+    problems = [Problem(str(n), LONG + f"Do {n} of it.", "1") for n in range(3)]
+    prompts = [LONG + "Something else.", LONG + "do 1 OF it", "What is 2 + 2?"]
+    rule = {"ngram_words": 9, "ngram_mode": "words"}
+    assert list(near_held_out(prompts, problems, **rule)) == [False, True, False]

@@ -95,12 +95,6 @@ def test_a_folder_that_would_be_an_address_is_no_notebook(tmp_path):
         read_sections(tmp_path / "mini")
 
 
-def test_a_wrong_section_is_not_written(tmp_path):
-    with pytest.raises(KlearError, match="not a plain file name"):
-        written(tmp_path, tables={"../secret": (pd.DataFrame(), "c")})
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("parameters", [{"profile": "smoke"}, {"rules": []}, {"profile": None}])
 def test_a_section_of_another_profile_is_refused_and_the_page_stays(mini, parameters):
     before = build_report(mini, fakes.NOTEBOOKS).read_bytes()
@@ -137,11 +131,6 @@ def test_a_section_of_another_version_or_without_its_files_is_refused(mini, chan
     with pytest.raises(KlearError) as caught:
         read_sections(mini)
     assert words in str(caught.value) and "--only 05 --force" in str(caught.value)
-
-
-def test_a_formula_ends_no_block():
-    with pytest.raises(KlearError, match=r"Eq\. 1 holds a `: remove it"):
-        Equation("1", "x\n```\n", "says")
 
 
 # the ledger

@@ -9,7 +9,7 @@ from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import save_record
 from klearlib.records import EvalRecord
 from klearlib.report.style import figure_bytes
-from klearlib.report.watch import MAX_SERIES, curves_of, find_run, title_of, watch_figure
+from klearlib.report.watch import curves_of, find_run, title_of, watch_figure
 from klearlib.run.folder import RunFolder
 
 KEYS = {"GPPO, seed 0": "aa01", "GPPO, seed 1": "aa02", "a <b>title</b>, seed 0": "bb03"}
@@ -55,14 +55,11 @@ def test_a_label_steers_no_terminal(runs_dir):
 def test_a_run_by_its_key_or_the_start_of_it(runs_dir):
     for word in ("bb03", "bb", "rl/bb", "rl/bb03"):
         assert find_run(word, runs_dir) == runs_dir / "rl" / "bb03"
-    with pytest.raises(ParameterError, match="several runs begin with 'aa': rl/aa01, rl/aa02"):
+    with pytest.raises(ParameterError, match="several runs begin with 'aa': aa01, aa02"):
         find_run("aa", runs_dir)
-    with pytest.raises(ParameterError, match=r"there is no run 'bb04'; did you mean 'bb03'\?"):
-        find_run("bb04", runs_dir)
-    with pytest.raises(ParameterError, match=r"did you mean 'rl/bb03'\?"):
-        find_run("rl/bb3", runs_dir)
-    with pytest.raises(ParameterError, match="no run 'x'; nothing has run yet"):
-        find_run("x", runs_dir / "rl")
+    for word in ("bb04", "rl/bb3", ""):
+        with pytest.raises(ParameterError, match=f"there is no run '{word}': .* has a folder for"):
+            find_run(word, runs_dir)
 
 
 def test_curves_are_those_of_the_metrics(runs_dir):
@@ -86,17 +83,13 @@ def test_figure_is_that_of_the_report(runs_dir):
         watch_figure([])
 
 
-def test_one_title_twice_is_told_apart_and_many_are_left_out(runs_dir):
-    for number in range(MAX_SERIES + 1):
-        again = _run(
-            runs_dir / "rl" / f"d{number:x}05", "GPPO, seed 0" if number < 2 else f"r{number}"
-        )
+def test_one_title_twice_is_told_apart(runs_dir):
+    for key in ("d005", "d105"):
+        again = _run(runs_dir / "rl" / key, "GPPO, seed 0")
         again.append_metrics({"step": 1, "rollout/reward_mean": 0.5})
     figure = watch_figure(sorted(runs_dir.glob("rl/d[01]*")))
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} > {"d005 GPPO", "d105 GPPO"}
-    figure = watch_figure(sorted(runs_dir.glob("rl/d*")))
-    assert figure.get_suptitle() == "the 10 arms written last; 1 more: name runs to draw them"
 
 
 def test_a_label_is_text_and_no_formula(runs_dir):

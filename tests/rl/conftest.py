@@ -1,6 +1,14 @@
-"""One finished RL run that several files look at."""
+"""A policy and finished RL runs that several files look at."""
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def policy(new_policy):
+    """A policy in float64, whose weights no test may change."""
+    import torch
+
+    return new_policy(3, dtype=torch.float64)
 
 
 @pytest.fixture(scope="session")

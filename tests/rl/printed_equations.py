@@ -13,31 +13,16 @@ LOW, HIGH = 0.8, 1.28
 BETA_LOW, BETA_HIGH = 0.5, 2.0
 DUAL_CLIP = 10.0
 
+_CLIP = {"eps_low": EPS_LOW, "eps_high": EPS_HIGH}
 # name -> the JSON description that `rule_from` takes
 SPECS = {
     "unclipped": {"name": "unclipped"},
-    "clip_higher": {"name": "clip_higher", "eps_low": EPS_LOW, "eps_high": EPS_HIGH},
-    "clip_higher_dual": {
-        "name": "ppo_clip",
-        "eps_low": EPS_LOW,
-        "eps_high": EPS_HIGH,
-        "dual_clip": DUAL_CLIP,
-    },
-    "gppo": {"name": "gppo", "eps_low": EPS_LOW, "eps_high": EPS_HIGH},
-    "gppo_general": {
-        "name": "gppo",
-        "eps_low": EPS_LOW,
-        "eps_high": EPS_HIGH,
-        "beta_low": BETA_LOW,
-        "beta_high": BETA_HIGH,
-    },
-    "gppo_released": {
-        "name": "gppo",
-        "eps_low": EPS_LOW,
-        "eps_high": EPS_HIGH,
-        "dual_clip": DUAL_CLIP,
-    },
-    "cispo": {"name": "cispo", "eps_low": EPS_LOW, "eps_high": EPS_HIGH},
+    "clip_higher": {"name": "clip_higher", **_CLIP},
+    "clip_higher_dual": {"name": "ppo_clip", **_CLIP, "dual_clip": DUAL_CLIP},
+    "gppo": {"name": "gppo", **_CLIP},
+    "gppo_general": {"name": "gppo", **_CLIP, "beta_low": BETA_LOW, "beta_high": BETA_HIGH},
+    "gppo_released": {"name": "gppo", **_CLIP, "dual_clip": DUAL_CLIP},
+    "cispo": {"name": "cispo", **_CLIP},
 }
 
 

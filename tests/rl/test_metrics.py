@@ -11,6 +11,7 @@ from metric_names import LISTED, METRICS, TIMINGS
 from rollout_fakes import group
 
 from klearlib.records import OUTCOMES, Group, TestCase, TestReport, Verdict
+from klearlib.rl.coefficients import CORNERS
 from klearlib.rl.metrics import UpdateSums, step_metrics
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import RolloutBatch
@@ -65,19 +66,18 @@ SUMS = UpdateSums(
     entropy=30.0,
     ratio_min=0.5,
     ratio_max=3.0,
-    corner_tokens={"low_negative": 1, "high_positive": 2, "low_positive": 3, "high_negative": 4},
-    corner_gradient={
-        "low_negative": 4.0,
-        "high_positive": 3.0,
-        "low_positive": 2.0,
-        "high_negative": 1.0,
-    },
+    corner_tokens=dict(zip(CORNERS, (1, 2, 3, 4), strict=True)),
+    corner_gradient=dict(zip(CORNERS, (4.0, 3.0, 2.0, 1.0), strict=True)),
     gradient=40.0,
     policy_loss=-0.6,
     lm_loss=1.5,
     grad_norms=[1.0, 4.0],
     skipped_updates=1,
 )
+
+
+def of_corners(name: str, *values) -> dict:
+    return {f"train/{name}_{corner}": v for corner, v in zip(CORNERS, values, strict=True)}
 
 
 def test_every_metric_by_hand():
@@ -127,14 +127,8 @@ def test_every_metric_by_hand():
             "train/moved_negative": -0.5,
             "train/pushed_down_share": 0.75,
             "train/gradient_norm2_inside": 0.5,
-            "train/gradient_norm2_low_negative": None,
-            "train/gradient_norm2_high_positive": None,
-            "train/gradient_norm2_low_positive": None,
-            "train/gradient_norm2_high_negative": None,
-            "train/gradient_cosine_low_negative": -0.25,
-            "train/gradient_cosine_high_positive": None,
-            "train/gradient_cosine_low_positive": None,
-            "train/gradient_cosine_high_negative": None,
+            **of_corners("gradient_norm2", None, None, None, None),
+            **of_corners("gradient_cosine", -0.25, None, None, None),
             "train/mismatch_mean": 0.05,
             "train/mismatch_max": 0.25,
             "train/mismatch_k3": 0.002,
@@ -144,14 +138,8 @@ def test_every_metric_by_hand():
             "train/mismatch_mean_quarter_4": None,
             "train/correction_mean": 0.95,
             "train/correction_capped_share": 0.15,
-            "train/token_share_low_negative": 0.05,
-            "train/token_share_high_positive": 0.1,
-            "train/token_share_low_positive": 0.15,
-            "train/token_share_high_negative": 0.2,
-            "train/gradient_share_low_negative": 0.1,
-            "train/gradient_share_high_positive": 0.075,
-            "train/gradient_share_low_positive": 0.05,
-            "train/gradient_share_high_negative": 0.025,
+            **of_corners("token_share", 0.05, 0.1, 0.15, 0.2),
+            **of_corners("gradient_share", 0.1, 0.075, 0.05, 0.025),
             "tests/num_run": 0,
             **{f"tests/{outcome}_rate": None for outcome in OUTCOMES},
         }

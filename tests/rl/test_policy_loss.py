@@ -1,4 +1,5 @@
-"""The policy loss: its gradient is F * A / denominator, whatever stands around a token."""
+"""The policy loss, whose gradient is F * A / denominator whatever stands around a token, and the LM
+loss on correct responses (Eq. 13, with log pi)."""
 
 import math
 
@@ -7,7 +8,7 @@ import torch
 from printed_equations import SPECS, expected_coefficient, printed_objective
 
 from klearlib.rl.coefficients import gppo
-from klearlib.rl.objective import policy_loss
+from klearlib.rl.objective import policy_loss, positive_lm_loss
 from klearlib.rl.rule_specs import rule_from
 
 RULES = list(SPECS)
@@ -36,59 +37,31 @@ def gradient_of(loss: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("normalizer", ["token", "sequence"])
 @pytest.mark.parametrize("rule", RULES)
-def test_gradient_is_autograd_of_the_printed_objective(rule, normalizer):
+def test_gradient_is_that_of_the_printed_objective_and_the_value_the_mean_of_f_times_a(
+    rule, normalizer
+):
+    """A correction multiplies the gradient of its token, as a constant."""
     logp, logp_old, advantages, mask = ragged_batch(1)
     logp.requires_grad_()
-    terms = []
-    for row in range(len(logp)):
-        mine = [
-            printed_objective(rule, logp[row, t], logp_old[row, t], advantages[row].item())
-            for t in mask[row].nonzero().flatten().tolist()
-        ]
-        terms.append((torch.stack(mine).sum(), len(mine)))
-    if normalizer == "token":  # Eq. 7
-        objective = sum(total for total, _ in terms) / sum(count for _, count in terms)
-    else:  # Eq. 3
-        objective = sum(total / count for total, count in terms) / len(terms)
+    objective = value = 0.0
+    for row, t in mask.nonzero().tolist():
+        # Eq. 7, Eq. 3
+        share = 1 / int(mask.sum() if normalizer == "token" else mask[row].sum() * len(mask))
+        new, old, advantage = logp[row, t], logp_old[row, t], advantages[row].item()
+        objective = objective + share * printed_objective(rule, new, old, advantage)
+        ratio = (new - old).exp().item()
+        value += share * expected_coefficient(rule, ratio, advantage) * advantage
     expected = gradient_of(-objective, logp)
-    loss = policy_loss(
-        logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]), normalizer=normalizer
-    )
+    how = {"rule": rule_from(SPECS[rule]), "normalizer": normalizer}
+    loss = policy_loss(logp, logp_old, advantages, mask, **how)
+    assert loss.item() == pytest.approx(-value, rel=1e-9)
     torch.testing.assert_close(gradient_of(loss, logp), expected, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_value_is_the_mean_of_f_times_a(rule):
-    logp, logp_old, advantages, mask = ragged_batch()
-    ratio = (logp - logp_old).exp()
-    total = sum(
-        expected_coefficient(rule, ratio[i, t].item(), advantages[i].item()) * advantages[i].item()
-        for i, t in mask.nonzero().tolist()
-    )
-    loss = policy_loss(logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]))
-    assert loss.item() == pytest.approx(-total / int(mask.sum()), rel=1e-9)
-
-
-@pytest.mark.parametrize("normalizer", ["token", "sequence"])
-def test_any_split_with_the_denominator_of_the_whole_is_the_whole(normalizer):
-    logp, logp_old, advantages, mask = ragged_batch()
-    logp.requires_grad_()
-    how = {"rule": GPPO, "normalizer": normalizer}
-    whole = gradient_of(policy_loss(logp, logp_old, advantages, mask, **how), logp)
-    denominator = int(mask.sum()) if normalizer == "token" else len(logp)
-    for parts in ([[0], [1], [2], [3], [4], [5]], [[0, 5], [1, 2, 3], [4]], [[5, 3, 1], [0, 2, 4]]):
-        total = torch.zeros_like(logp)
-        for part in parts:
-            loss = policy_loss(
-                logp[part],
-                logp_old[part],
-                advantages[part],
-                mask[part],
-                denominator=denominator,
-                **how,
-            )
-            total += gradient_of(loss, logp)
-        torch.testing.assert_close(total, whole, rtol=1e-12, atol=0)
+    factor = torch.rand_like(mask, dtype=torch.float64)
+    given = factor.masked_fill(~mask, math.nan).requires_grad_()
+    loss = policy_loss(logp, logp_old, advantages, mask, correction=given, **how)
+    found, of_the_factor = torch.autograd.grad(loss, [logp, given], allow_unused=True)
+    torch.testing.assert_close(found, expected * factor, rtol=1e-9, atol=0)
+    assert of_the_factor is None
 
 
 def test_advantages_may_differ_from_token_to_token():
@@ -151,12 +124,6 @@ def test_masked_positions_may_hold_anything(rule, normalizer, filling):
     assert (found[~mask] == 0).all()
 
 
-def test_numeric_mask_is_a_mask():
-    logp, logp_old, advantages, mask = ragged_batch()
-    by_bool = policy_loss(logp, logp_old, advantages, mask, rule=GPPO)
-    assert policy_loss(logp, logp_old, advantages, mask.long(), rule=GPPO) == by_bool
-
-
 def test_empty_mask_is_zero_with_a_graph():
     logp, logp_old, advantages, mask = ragged_batch()
     logp.requires_grad_()
@@ -191,21 +158,14 @@ BATCH = ragged_batch()
     ("change", "words"),
     [
         ({"logp": BATCH[0].long()}, "."),
-        ({"logp": BATCH[0][0]}, "."),
         ({"logp": BATCH[0].bfloat16()}, "float32 or float64"),
-        ({"logp_old": BATCH[1].long()}, "logp_old must be float32"),
         ({"logp_old": BATCH[1][:, :-1]}, "."),
-        ({"advantages": BATCH[2][:-1]}, "."),
-        ({"advantages": torch.tensor(1.0)}, "."),
-        ({"advantages": BATCH[2] > 0}, "advantages must be floating point"),
+        ({"correction": torch.ones(6, 19)}, "correction must be float32 or float64"),
         ({"advantages": torch.zeros(6, 2)}, r"advantages must be \[N\] or \[N, T\]"),
-        ({"loss_mask": BATCH[3][:-1]}, "."),
         ({"loss_mask": BATCH[3][:, :1]}, "."),
         ({"rule": "gppo"}, "rule must be a value of"),
         ({"normalizer": "mean"}, "."),
         ({"denominator": 0.0}, "."),
-        ({"denominator": -1.0}, "."),
-        ({"denominator": math.nan}, "."),
         ({"denominator": math.inf}, "denominator must be positive and finite"),
     ],
 )
@@ -213,3 +173,52 @@ def test_bad_arguments_are_refused(change, words):
     names = ("logp", "logp_old", "advantages", "loss_mask")
     with pytest.raises(ValueError, match=words):
         policy_loss(**(dict(zip(names, BATCH, strict=True)) | {"rule": GPPO} | change))
+
+
+LOGP = torch.tensor(
+    [[-1.0, -2.0, -4.0], [-0.5, -0.25, -8.0], [-3.0, -6.0, -7.0]], dtype=torch.float64
+)
+MASK = torch.tensor([[True, True, False], [False, True, True], [True, False, False]])
+
+
+def test_minus_the_mean_log_probability_of_all_positive_tokens():
+    loss = positive_lm_loss(LOGP, MASK, torch.tensor([True, False, True]))
+    assert loss.item() == pytest.approx((1.0 + 2.0 + 3.0) / 3)
+    loss = positive_lm_loss(LOGP, MASK, torch.tensor([True, True, False]))
+    assert loss.item() == pytest.approx((1.0 + 2.0 + 0.25 + 8.0) / 4)
+
+
+def test_denominator_is_that_of_the_mini_batch():
+    correct = torch.tensor([True, False, True])
+    whole = positive_lm_loss(LOGP, MASK, correct)
+    parts = [
+        positive_lm_loss(LOGP[i : i + 1], MASK[i : i + 1], correct[i : i + 1], denominator=3)
+        for i in range(3)
+    ]
+    assert sum(parts).item() == pytest.approx(whole.item(), rel=1e-12)
+    own = [positive_lm_loss(LOGP[i : i + 1], MASK[i : i + 1], correct[i : i + 1]) for i in range(3)]
+    assert [part.item() for part in own] == pytest.approx([1.5, 0.0, 3.0])
+
+
+def test_no_positives_is_zero_with_a_finite_gradient():
+    logp = LOGP.clone().requires_grad_()
+    loss = positive_lm_loss(logp, MASK, torch.zeros(3, dtype=torch.bool))
+    (found,) = torch.autograd.grad(loss, logp)
+    assert loss.item() == 0 and torch.equal(found, torch.zeros_like(found))
+
+
+@pytest.mark.parametrize("filling", [math.nan, -math.inf])
+def test_masked_positions_and_wrong_responses_may_hold_anything(filling):
+    correct = torch.tensor([True, False, True])
+    chosen = MASK & correct[:, None]
+    logp = LOGP.masked_fill(~chosen, filling).requires_grad_()
+    loss = positive_lm_loss(logp, MASK, correct)
+    (found,) = torch.autograd.grad(loss, logp)
+    assert loss.item() == pytest.approx(2.0)
+    assert torch.isfinite(found).all() and (found[~chosen] == 0).all()
+
+
+@pytest.mark.parametrize("is_correct", [[1.0, 0.0, 1.0], [True, False]])
+def test_only_verdicts_say_what_is_correct(is_correct):
+    with pytest.raises(ValueError, match="is_correct"):
+        positive_lm_loss(LOGP, MASK, torch.tensor(is_correct))

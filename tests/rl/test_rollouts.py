@@ -1,22 +1,15 @@
 """From groups to the rows that train: filters, mini-batches, alignment of every number."""
 
 import math
+from dataclasses import replace
 
 import pytest
-import torch
 from rollout_fakes import group, row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.records import Problem, Response, TestCase, TestReport
-from klearlib.rl.metrics import UpdateSums, step_metrics
-from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.rollouts import (
-    form_batch,
-    micro_batches,
-    mini_batches,
-)
+from klearlib.records import Problem, Response, TestCase
+from klearlib.rl.rollouts import form_batch, micro_batches, mini_batches
 from klearlib.verify.groups import judge_groups
-from klearlib.verify.rewards import hard_code_reward
 
 GROUPS = [
     group(0, [1.0, 1.0, 1.0], correct=[True] * 3),
@@ -44,31 +37,6 @@ def test_filters(filter_name, kept):
     assert batch.advantages[1].tolist() == pytest.approx([root, -1 / root, -1 / root])
     assert batch.advantages[4].tolist() == pytest.approx([-root, 1 / root, 1 / root])
     assert batch.advantages[0].tolist() == batch.advantages[3].tolist() == [0.0] * 3
-
-
-def test_what_a_wrong_program_is_paid_by_the_hard_reward_moves_no_advantage():
-    """An affine map of the rewards: advantages (Eq. 4), filter and rate correct stay."""
-    passed = [[16, 3, 0, 16], [4, 4, 0, 1], [16] * 4, [0, 16, 15, 2]]
-    batches = []
-    for failure in (-1.0, 0.0, -0.25):
-        reports = [
-            [TestReport.of(["passed"] * n + ["time_limit"] * (16 - n)) for n in g] for g in passed
-        ]
-        paid = [[hard_code_reward(r, failure=failure) for r in g] for g in reports]
-        groups = [group(i, rewards) for i, rewards in enumerate(paid)]
-        batches.append(form_batch(groups, settings()))
-    first, *others = batches
-    assert first.advantages.dtype == torch.float64
-    assert first.kept_groups.tolist() == [True, False, False, True]
-    for other in others:
-        assert torch.allclose(other.advantages, first.advantages, rtol=0, atol=1e-12)
-        assert other.kept_groups.equal(first.kept_groups)
-    lines = [
-        step_metrics(batch, UpdateSums(Mismatch(max_tokens=16)), step=1, learning_rate=0.0)
-        for batch in batches
-    ]
-    moved = {key for key in lines[0] if any(line[key] != lines[0][key] for line in lines[1:])}
-    assert moved and all(key.startswith("rollout/reward_") for key in moved)
 
 
 def test_group_std_and_epsilon_reach_the_advantages():
@@ -192,29 +160,42 @@ JUDGING = {
 }
 
 
-def test_judging_pays_each_response_by_its_own_problem():
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        ({"format_penalty": 0.5}, (1.0, -1.0, -1.5), (-1.0, 1.0, -1.5)),
+        ({"format_scores": "released"}, (1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)),
+        ({"think_tags": "optional", "format_penalty": 0.5}, (1.0, -1.0, 1.0), (-1.0, 1.0, 1.0)),
+    ],
+)
+def test_judging_pays_each_response_by_its_own_problem(rule, first, second):
     problems = [Problem("a", "?", "4"), Problem("b", "?", ("5", "7"))]
     texts = [
         [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{5}", r"\boxed{4}"],
         [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{7}", r"x</think>\boxed{5}"],
     ]
     responses = [[_response(text) for text in group] for group in texts]
-    found = judge_groups(problems, responses, **JUDGING | {"format_penalty": 0.5})
+    found = judge_groups(problems, responses, **JUDGING | rule)
     assert [g.problem.id for g in found] == ["a", "b"]
-    assert [g.rewards for g in found] == [(1.0, -1.0, -1.5), (-1.0, 1.0, -1.5)]
-    assert [[v.correct for v in g.verdicts] for g in found] == [
-        [True, False, False],
-        [False, True, False],
-    ]
-    released = judge_groups(problems, responses, **JUDGING | {"format_scores": "released"})
-    assert [g.rewards for g in released] == [(1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)]
-    optional = JUDGING | {"think_tags": "optional", "format_penalty": 0.5}
-    assert [g.rewards for g in judge_groups(problems, responses, **optional)] == [
-        (1.0, -1.0, 1.0),
-        (-1.0, 1.0, 1.0),
-    ]
+    assert [g.rewards for g in found] == [first, second]
+    assert [v.correct for g in found for v in g.verdicts] == [r > 0 for r in first + second]
     opened = [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]]
-    assert judge_groups(problems[:1], opened, **JUDGING)[0].rewards == (1.0,)
+    assert judge_groups(problems[:1], opened, **JUDGING | rule)[0].rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rewards"),
+    [
+        ({}, (-1.0, -1.0)),
+        ({"answer_form": "equivalent"}, (1.0, -1.0)),
+        ({"truncated": "as_text"}, (-1.0, 1.0)),
+    ],
+)
+def test_a_restated_question_and_an_endless_response_are_paid_by_the_older_rules(rule, rewards):
+    endless = replace(_response(r"<think>x</think>\boxed{4} so so"), truncated=True)
+    responses = [[_response(r"<think>x</think>\boxed{2+2}"), endless]]
+    (found,) = judge_groups([Problem("a", "2+2?", "4")], responses, **JUDGING | rule)
+    assert found.rewards == rewards
 
 
 def test_a_problem_without_an_answer_or_with_both_is_refused():

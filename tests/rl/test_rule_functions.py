@@ -171,9 +171,7 @@ def test_extreme_ratios_reach_a_function_capped():
 
 BAD = {
     "return ratio[:1]": r"F must give torch.float32 \(900,\) as the ratio, got .* \(1,\)",
-    "return 1.0": "F must give a tensor.*got float",
     "return ratio.to(torch.float16)": "got torch.float16",
-    "return (1 / ratio) * 0": "F is nan at ratio 0, advantage -3",
     "return 1 / ratio": "F is inf at ratio 0, advantage -3: bound it",
     "return ratio ** 2": r"F is \S+ at ratio 1\.84e\+19",
     "return ratio / ratio.mean()": "changes with the tokens beside it",
@@ -196,11 +194,8 @@ def test_a_function_that_is_no_rule_is_refused_in_one_line(body):
     ("source", "words"),
     [
         ("def f(:", "line 1: invalid syntax"),
-        ("import torch\nx = torch.nothing", "line 2: AttributeError"),
         ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
         ("def half(r, a): return r\n_g = half", "no rule 'f' in the file, which has half: "),
-        ("f = 3", "no rule 'f' in the file, which has none"),
-        ("from klearlib.rl.coefficients import Rule as f", "no rule 'f'"),
         ("def f(ratio): return ratio", "must take ratio and advantage.*too many"),
         ("def f(ratio, advantage, x): return ratio", "must take ratio.*'x'"),
         (
@@ -223,17 +218,10 @@ def test_values_that_a_function_does_not_take_are_refused():
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ({"eps_low": -3}, "eps_low"),
-        ({"eps_high": float("nan")}, "eps_high"),
-        ({"eps_high": float("inf"), "high_positive": 1.0}, "eps_high"),
         ({"low_negative": float("inf")}, r"low_negative must be a number in \[-1e\+18, 1e\+18\]"),
-        ({"low_negative": -2e18}, "low_negative must be a number in"),
         ({"high_positive": "1.28"}, "high_positive must be a number in .* got '1.28'"),
-        ({"dual_clip": 1.1}, "dual_clip"),
-        ({"dual_clip": 1e39}, "dual_clip"),
         ({"function": 5}, r"function must take \(ratio, advantage\)"),
         ({"function": abs, "loss": abs}, "given by a function, so loss must be None"),
-        ({"function": abs, "low_negative": 0.5}, "low_negative must be None"),
     ],
 )
 def test_a_rule_refuses_bad_numbers(numbers, words):

@@ -1,7 +1,6 @@
 """Options of a run that change what samples, how fast it learns and what is measured."""
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -9,18 +8,9 @@ from printed_equations import SPECS
 from rollout_fakes import row, settings
 from test_train_resume import assert_same_bytes
 from tiny_runs import lines, run
-from update_oracle import (
-    NUM_PROMPT,
-    PASSES,
-    RULE,
-    SETTINGS,
-    exact_logprobs,
-    gradient,
-    make_rows,
-)
+from update_oracle import PASSES, RULE, SETTINGS, gradient, make_rows
 
-from klearlib.errors import ParameterError, Stopped
-from klearlib.params import RLOptions
+from klearlib.errors import Stopped
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl import schedule
 from klearlib.rl.coefficients import CORNERS, Rule, coefficient, corner_masks
@@ -68,11 +58,6 @@ def test_a_lagged_run_resumes_bit_for_bit(inputs, tmp_path, lagged, stop):
     assert_same_bytes(tmp_path, lagged)
 
 
-def test_a_lag_needs_the_samplers_log_probabilities():
-    with pytest.raises(ParameterError, match="policy_lag samples from older weights"):
-        RLOptions(policy_lag=2, logp_old="trainer")
-
-
 def test_warm_up_by_updates_goes_on_where_a_resumed_run_stopped(inputs, tmp_path):
     how = {"warmup_updates": 4, "zero_advantage_filter": "off", "max_new_tokens": 2}
     with pytest.raises(Stopped):
@@ -92,17 +77,6 @@ def test_the_validation_set_after_steps_1_and_2_and_every_so_often():
     }
     plain = settings(num_steps=9, eval_every=4)
     assert [step for step in range(10) if schedule.measured(plain, step)] == [0, 4, 8, 9]
-
-
-def test_validations_are_kept_by_step(inputs, tmp_path):
-    run(tmp_path, inputs, validation_every=2, max_new_tokens=2, eval_every=3)
-    names = sorted(path.name for path in (tmp_path / "evaluations").glob("validation-*"))
-    assert names == [f"validation-{step:05d}.npz" for step in range(4)]
-
-
-@pytest.fixture(scope="module")
-def policy(new_policy):
-    return new_policy(3, dtype=torch.float64)
 
 
 def in_region(region: str):
@@ -142,23 +116,6 @@ def test_measuring_the_corners_moves_nothing(inputs, tmp_path, plain, finished):
     assert {k: v for k, v in line.items() if k not in measured} == {
         k: v for k, v in without.items() if k not in measured
     }
-
-
-def test_log_ratios_by_sign_and_kl_by_hand(policy):
-    rows = make_rows(policy)
-    _, sums = gradient(policy, rows)
-    kept = [(float(d), r.advantage) for r in rows for d in exact_log_ratio(policy, r)]
-    positive, negative = ([d for d, a in kept if a * s > 0] for s in (1, -1))
-    assert sums.tokens_by_sign == {"positive": len(positive), "negative": len(negative)}
-    assert sums.log_ratio_by_sign["positive"] == pytest.approx(sum(positive), abs=1e-3)
-    assert sums.log_ratio_by_sign["negative"] == pytest.approx(sum(negative), abs=1e-3)
-    assert sums.log_ratio == pytest.approx(sum(d for d, _ in kept), abs=1e-3)
-    k3 = sum(math.exp(d) - 1 - d for d, _ in kept)
-    assert sums.k3 == pytest.approx(k3, abs=1e-3)
-
-
-def exact_log_ratio(policy, one):
-    return exact_logprobs(policy, one.ids)[NUM_PROMPT - 1 :] - one.logp_old.double()
 
 
 def test_what_a_step_moved_by_hand():

@@ -18,10 +18,12 @@ KINDS = typing.get_type_hints(RLSettings).items()
 WORDS = {n: typing.get_args(kind) for n, kind in KINDS if typing.get_origin(kind) is typing.Literal}
 
 
-def test_correction_needs_the_trainers_log_probabilities():
+def test_a_correction_needs_the_trainers_log_probabilities_and_a_lag_the_samplers():
     with pytest.raises(ValueError, match="set logp_old: trainer too"):
         RLOptions(sampler_correction=2.0)
     assert RLOptions(sampler_correction=1.0, logp_old="trainer")
+    with pytest.raises(ValueError, match="policy_lag samples from older weights"):
+        RLOptions(policy_lag=2, logp_old="trainer")
 
 
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
@@ -31,13 +33,6 @@ def test_parts_that_the_objective_counts_are_not_left_to_the_memory(name):
         require_counted_parts(make(**{name: "micro_batch"}), 1)
         with pytest.raises(ValueError, match="give it a number, or set both to mini_batch"):
             require_counted_parts(make(**{name: "micro_batch"}), 0)
-
-
-def test_nothing_has_a_default():
-    for name in SETTINGS:
-        rest = {key: value for key, value in SETTINGS.items() if key != name}
-        with pytest.raises(TypeError, match=name):
-            RLSettings(**rest)
 
 
 def test_two_guards_of_options_and_settings_do_not_drift_apart():

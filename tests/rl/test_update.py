@@ -2,32 +2,19 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from printed_equations import SPECS
-from rollout_fakes import contents, row, settings
-from update_oracle import (
-    NUM_PROMPT,
-    PASSES,
-    RULE,
-    SETTINGS,
-    exact_logprobs,
-    gradient,
-    make_rows,
-    oracle,
-)
+from rollout_fakes import row, settings
+from update_oracle import NUM_PROMPT, PASSES, RULE, SETTINGS, gradient, make_rows, oracle
 
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rule_specs import rule_from
-from klearlib.rl.train import trainer_logprobs, update
-
-
-@pytest.fixture(scope="module")
-def policy(new_policy):
-    return new_policy(3, dtype=torch.float64)
+from klearlib.rl.train import update
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +113,7 @@ def test_log_ratio_clamp_reaches_the_loss(policy, rows):
 
 
 def test_sums_are_those_of_the_tokens(policy, rows):
+    rows = [*rows, replace(rows[0], advantage=0.0)]  # in no corner, of no sign
     _, sums = gradient(policy, rows, micro_batch_tokens=25)
     tokens = []
     for mine in rows:
@@ -141,7 +129,14 @@ def test_sums_are_those_of_the_tokens(policy, rows):
     assert sums.entropy == pytest.approx(sum(spread for _, _, spread in tokens), rel=1e-5)
     assert sums.ratio_min == pytest.approx(min(ratios), rel=1e-4)
     assert sums.ratio_max == pytest.approx(max(ratios), rel=1e-4)
-    mismatch = [abs(difference) for difference, _, _ in tokens]
+    moved = [difference for difference, _, _ in tokens]
+    assert sums.log_ratio == pytest.approx(sum(moved), abs=1e-3)
+    assert sums.k3 == pytest.approx(sum(math.exp(d) - 1 - d for d in moved), abs=1e-3)
+    for name, sign in (("positive", 1), ("negative", -1)):
+        of_sign = [difference for difference, a, _ in tokens if a * sign > 0]
+        assert sums.tokens_by_sign[name] == len(of_sign)
+        assert sums.log_ratio_by_sign[name] == pytest.approx(sum(of_sign), abs=1e-3)
+    mismatch = [abs(difference) for difference in moved]
     assert sums.mismatch.abs_sum == pytest.approx(sum(mismatch), rel=1e-4)
     assert sums.mismatch.max_abs == pytest.approx(max(mismatch), rel=1e-4)
     assert sums.mismatch.num_tokens == len(tokens)
@@ -149,7 +144,7 @@ def test_sums_are_those_of_the_tokens(policy, rows):
     total = 0.0
     for (_, advantage, _), ratio in zip(tokens, ratios, strict=True):
         size = abs(advantage) * ratio
-        if ratio < 0.8 or ratio > 1.28:
+        if advantage and not 0.8 <= ratio <= 1.28:
             side = "low" if ratio < 0.8 else "high"
             corner = f"{side}_{'negative' if advantage < 0 else 'positive'}"
             if corner in ("low_negative", "high_positive"):
@@ -199,19 +194,17 @@ def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, r
     assert all(torch.isfinite(p).all() for p in policy.parameters())
 
 
-def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
-    for tokens in (1, 30, 1000):
-        renewed = trainer_logprobs(
-            policy,
-            rows,
-            temperature=1.0,
-            plan=BatchPlan(tokens, "fp32"),
-        )
-        for old, new in zip(rows, renewed, strict=True):
-            kept = contents(old) | {"logp_old": new.logp_old.tolist()}
-            assert contents(new) == kept and new.logp_old.dtype == torch.float32
-            exact = exact_logprobs(policy, old.ids)[NUM_PROMPT - 1 :]
-            assert new.logp_old.tolist() == pytest.approx(exact.tolist(), abs=2e-6)
+@pytest.mark.parametrize("micro_batch_tokens", [10_000, 25])
+def test_a_correction_scales_the_policy_loss_and_not_the_lm_loss(policy, rows, micro_batch_tokens):
+    weighed = [replace(mine, correction=torch.full_like(mine.logp_old, 1.5)) for mine in rows]
+    found, sums = gradient(policy, weighed, alpha=0.3, micro_batch_tokens=micro_batch_tokens)
+    of_policy = oracle(policy, rows, "gppo", alpha=0.0, normalizer="token")
+    both = oracle(policy, rows, "gppo", alpha=0.3, normalizer="token")
+    assert_same(found, both + 0.5 * of_policy, 3e-6)
+    _, plain = gradient(policy, rows, alpha=0.3)
+    assert sums.gradient == pytest.approx(1.5 * plain.gradient)
+    assert sums.corner_tokens == plain.corner_tokens
+    assert sums.lm_loss == pytest.approx(plain.lm_loss)
 
 
 def test_sums_over_responses_and_by_the_budget_are_multiples_of_the_mean(policy, rows):

@@ -15,5 +15,6 @@ def toy_stages_importable(monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def _own_fork_server():
     """None is left that a test before these has started, which would have its environment."""
-    for server in list(preload._servers):
+    for server in preload._servers:
         server.end()
+    preload._servers.clear()

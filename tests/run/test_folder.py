@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from klearlib.errors import DamagedEntry, KlearError
-from klearlib.run.entry import read_progress
-from klearlib.run.folder import RunFolder, read_metrics, verify_entry
+from klearlib.run.entry import read_metrics, read_progress, verify_entry
+from klearlib.run.folder import RunFolder
 
 
 def _lines(path):

@@ -20,13 +20,10 @@ def test_eta_is_work_per_worker_or_the_longest_chain():
     rows = [Row("rl", str(i), "waiting", estimate_s=10.0) for i in range(6)]
     assert eta_s(rows, 2) == 30.0
     assert eta_s(rows, 6) == 10.0
-    chain = [
-        Row("base", "b", "running", remaining_s=4.0),
-        Row("sft", "s", "waiting", estimate_s=5.0, needs=(0,)),
-        Row("rl", "r", "waiting", estimate_s=6.0, needs=(1,)),
-        Row("rl", "q", "waiting", estimate_s=1.0),
-    ]
-    assert eta_s(chain, 8) == 15.0
+    base = Row("base", "b", "running", remaining_s=4.0)
+    sft = Row("sft", "s", "waiting", estimate_s=5.0, needs=(base,))
+    rl = Row("rl", "r", "waiting", estimate_s=6.0, needs=(sft,))
+    assert eta_s([base, sft, rl, Row("rl", "q", "waiting", estimate_s=1.0)], 8) == 15.0
 
 
 def test_measured_stages_replace_the_estimate_of_their_kind():
@@ -53,25 +50,27 @@ def test_remaining_time_of_a_running_stage_counts_this_session(tmp_path, monkeyp
     monkeypatch.setattr(folder, "time", clock)
     monkeypatch.setattr(job, "time", clock)
     stage = Stage("rl", "toy_stages:walk", {}, label="GPPO, seed 0")
-    running = Job(stage, "k", tmp_path, tmp_path / "log", state="running")
-    running.began = 999.0
+    about = (stage.name, stage.title, "running")
+    running = Job(*about, item=stage, log=tmp_path / "log", began=999.0)
     run = RunFolder(tmp_path)
     run.progress(40, 100)
-    assert running.row(()).remaining_s is None
+    running.look()
+    assert running.remaining_s is None
     now[0] = 1020.0
     run.progress(50, 100, "reward 0.5")
     now[0] = 1025.0
-    row = running.row(())
-    assert (row.done, row.total, row.note, row.elapsed_s) == (50, 100, "reward 0.5", 26.0)
-    assert row.remaining_s == 50 * 2.0 - 5.0
+    running.look()
+    assert (running.done, running.total, running.note) == (50, 100, "reward 0.5")
+    assert (running.elapsed_s, running.remaining_s) == (26.0, 50 * 2.0 - 5.0)
     run.doing("sampled 3 of 8")
     run.warn("step 1 trained nothing")  # within a tenth of a second, and told at once
-    row = running.row(())
-    assert (row.doing, row.warning) == ("sampled 3 of 8", "step 1 trained nothing")
-    assert row.remaining_s == 50 * 2.0 - 5.0
+    running.look()
+    assert (running.doing, running.warning) == ("sampled 3 of 8", "step 1 trained nothing")
+    assert running.remaining_s == 50 * 2.0 - 5.0
     assert "WARNING: step 1 trained nothing" in (tmp_path / "log.txt").read_text()
     running.began = 1021.0  # what was told before is of an earlier session
-    assert running.row(()).total == 0
+    running.look()
+    assert running.remaining_s is None
 
 
 def test_tasks_are_counted_beside_stages(clock):
@@ -82,13 +81,14 @@ def test_tasks_are_counted_beside_stages(clock):
 
     done = Row("rl", "a", "done", elapsed_s=4.0)
     notebook = Row("notebook 05", "notebook 05", "running", 9.0, 2.0, is_task=True)
-    publishes = Row("p", "p", "waiting", needs=(0,), is_task=True)  # as good as no time
+    publishes = Row("p", "p", "waiting", needs=(done,), is_task=True)  # as good as no time
     assert line(done, notebook, publishes) == (
         "1 of 1 stages and 0 of 2 tasks done, 0:00 elapsed, about 0:07 left\n"
         "12:00:00   notebook 05, 0:02 elapsed"
     )
-    failed = [Row("rl", "b", "failed", elapsed_s=1.0), Row("rl", "c", "skipped", needs=(1,))]
-    assert line(done, *failed) == "1 of 3 stages done, 1 failed, 0:00 elapsed"
+    failed = Row("rl", "b", "failed", elapsed_s=1.0)
+    skipped = Row("rl", "c", "skipped", needs=(failed,))
+    assert line(done, failed, skipped) == "1 of 3 stages done, 1 failed, 0:00 elapsed"
     assert line(Row("rl", "a", "done"), Row("n", "n", "done", elapsed_s=3.0, is_task=True)) == (
         "1 of 1 stages and 1 of 1 tasks done, 0:00 elapsed"
     )
@@ -96,7 +96,7 @@ def test_tasks_are_counted_beside_stages(clock):
 
 ROWS = [
     Row("base", "base", "done", elapsed_s=3.0),
-    Row("rl", "GPPO, seed 0", "running", 0.0, 75.0, 120.0, 5, 13, "reward 0.5, math_a 0.4", (0,)),
+    Row("rl", "GPPO, seed 0", "running", 0.0, 75.0, 120.0, 5, 13, "reward 0.5, math_a 0.4"),
 ]
 DONE = [Row("base", "base", "done", elapsed_s=3.0), Row("rl", "g", "done", elapsed_s=9.0)]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from klearlib.errors import DamagedEntry
-from klearlib.run import entry, fingerprint, provenance
-from klearlib.run import stage as stage_module
+from klearlib.run import entry, provenance
 from klearlib.run.folder import RunFolder
-from klearlib.run.stage import Stage, is_done, state
+from klearlib.run.stage import Stage, folder_state, is_done
 
 WALK = "toy_stages:walk"
 
@@ -93,17 +92,17 @@ def test_params_are_a_copy():
 
 def test_states(tmp_path):
     stage = Stage("rl", WALK, {"seed": 0})
-    assert state(stage, tmp_path) == "absent"
+    assert folder_state(stage.folder(tmp_path)) == "absent"
     assert not is_done(stage, tmp_path)
     folder = RunFolder(stage.folder(tmp_path))
     folder.save_checkpoint({"x": 1}, 1)
-    assert state(stage, tmp_path) == "partial"
+    assert folder_state(stage.folder(tmp_path)) == "partial"
     with open(folder.path / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert state(stage, tmp_path) == "running"
-    assert state(stage, tmp_path) == "partial"
+        assert folder_state(stage.folder(tmp_path)) == "running"
+    assert folder_state(stage.folder(tmp_path)) == "partial"
     folder.finish()
-    assert state(stage, tmp_path) == "done"
+    assert folder_state(stage.folder(tmp_path)) == "done"
     assert is_done(stage, tmp_path)
 
 
@@ -135,11 +134,11 @@ def test_stages_are_looked_up_without_reading_their_files(tmp_path, monkeypatch)
     assert all(is_done(stage, tmp_path) for stage in stages)
 
 
-def test_the_code_of_a_target_is_read_once_in_the_block_and_anew_after_it(monkeypatch):
-    read = []
-    monkeypatch.setattr(fingerprint, "code_fingerprint", lambda name: read.append(name) or "code")
-    monkeypatch.setattr(stage_module, "code_fingerprint", stage_module.code_fingerprint)
-    with stage_module.code_read_once():
-        keys = {Stage("walk", WALK, {"seed": seed}).key for seed in range(3)}
-    assert len(keys) == 3 and read == ["toy_stages"]
-    assert Stage("walk", WALK, {"seed": 0}).key in keys and len(read) == 2
+def test_a_process_keeps_the_keys_of_the_code_that_it_first_read(tmp_path, monkeypatch):
+    """Else it would look for the results of code that it has not loaded."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "edited_stages.py"
+    file.write_text("def run(folder, inputs): return 1")
+    key = Stage("walk", "edited_stages:run", {}).key
+    file.write_text("def run(folder, inputs): return 2")
+    assert Stage("walk", "edited_stages:run", {}).key == key

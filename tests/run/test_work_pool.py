@@ -15,17 +15,18 @@ from killing import alive, parent, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
 from klearlib.run import job, pool, preload, provenance
-from klearlib.run.folder import RunFolder, read_metrics
+from klearlib.run.entry import read_metrics
+from klearlib.run.folder import RunFolder
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
-from klearlib.run.stage import Stage, is_done, state
+from klearlib.run.stage import Stage, folder_state, is_done
 
 PRELOAD = preload.preload
 
 
 @pytest.fixture(autouse=True)
 def forks_only_where_asked(monkeypatch):
-    monkeypatch.setattr(preload, "preload", lambda: False)
+    monkeypatch.setattr(preload, "preload", lambda **_: None)
 
 
 @pytest.fixture(params=["a new process", "a fork"])
@@ -50,7 +51,7 @@ def _walk(seed, num_steps=4, step_s=0.0, **fields):
 def _run(stages, runs_dir, **options):
     """The lines of progress that it showed."""
     stream = io.StringIO()
-    run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
+    run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), **options)
     return [line[9:] for line in stream.getvalue().splitlines()]  # without the time of day
 
 
@@ -134,19 +135,20 @@ def test_bad_workers(tmp_path, workers):
     ("how", "message"),
     [
         ("asset", r"^arm 1 \(f/\w+\) failed: no model toy-8b: download it, then run again \(log: "),
-        ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it anew; log: "),
-        ("crash", r"^arm 1 .* was killed by SIGSEGV: running again starts it anew; log: "),
+        ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it anew \(log: "),
+        ("crash", r"^arm 1 .* was killed by SIGSEGV: running again starts it anew \(log: "),
         ("full disk", r"^arm 1 .* failed: no space left for .*weights: free some disk space"),
         ("value", r"^arm 1 .* failed: ValueError: eps_low is 2: give less than 1 \(log: .*\)$"),
-        ("bug", r"(?s)^arm 1 .* failed with exit code 1; log: .*log.txt.*RuntimeError: the toy"),
+        ("bug", r"^arm 1 .* failed: RuntimeError: the toy broke \(log: .*\)$"),
+        ("exit", r"(?s)^arm 1 .* failed: exit code 7; its last lines:\n  its last word \(log: "),
     ],
 )
 def test_failure_of_an_upstream_stage_names_it(tmp_path, worker_is, how, message):
     failing = Stage("f", "toy_stages:fail", {"how": how}, label="arm 1")
     with pytest.raises(StageFailed, match=message) as caught:
         _run([_walk(0, inputs={"base": failing})], tmp_path)
-    assert how == "bug" or "\n" not in str(caught.value)
-    assert state(failing, tmp_path) == "absent"
+    assert how == "exit" or "\n" not in str(caught.value)
+    assert folder_state(failing.folder(tmp_path)) == "absent"
     log = (failing.folder(tmp_path) / "log.txt").read_text()
     assert ("Traceback" in log) == (how in ("value", "bug"))
 
@@ -156,11 +158,11 @@ def test_failure_stops_the_others_with_their_state_saved(tmp_path, worker_is):
     failing = Stage("f", "toy_stages:fail", {"how": "bug"}, {"first": _walk(1, 40, step_s=0.05)})
     with pytest.raises(StageFailed):
         _run([long, failing], tmp_path, workers=2)
-    assert state(long, tmp_path) == "partial"
+    assert folder_state(long.folder(tmp_path)) == "partial"
 
 
 def test_missing_function_and_changed_code(tmp_path, monkeypatch):
-    with pytest.raises(StageFailed, match="toy_stages has no function 'wlak'"):
+    with pytest.raises(StageFailed, match="module 'toy_stages' has no attribute 'wlak'"):
         _run([Stage("walk", "toy_stages:wlak", {})], tmp_path)
     monkeypatch.setattr(Stage, "code", "of yesterday")
     with pytest.raises(StageFailed, match="the code of toy_stages changed since"):
@@ -233,7 +235,7 @@ def test_a_stage_that_runs_elsewhere_takes_no_place(tmp_path):
     waits = Stage("w", "toy_stages:wait_for", {"file": str(sign)}, label="the shared one")
     signs = Stage("t", "toy_stages:count_runs", {"file": str(sign), "sleep_s": 0.0})
     thread, _, _ = _in_a_thread([waits], tmp_path)
-    assert wait_until(lambda: state(waits, tmp_path) == "running")
+    assert wait_until(lambda: folder_state(waits.folder(tmp_path)) == "running")
     told = []
     lines = _run([waits, signs], tmp_path, workers=1, on_done=told.append)
     thread.join(20)
@@ -257,7 +259,7 @@ def test_two_callers_run_a_stage_once(tmp_path):
     file = tmp_path / "runs.txt"
     stage = Stage("c", "toy_stages:count_runs", {"file": str(file), "sleep_s": 1.0})
     calls = [_in_a_thread([stage], tmp_path) for _ in range(2)]
-    assert wait_until(lambda: state(stage, tmp_path) == "running")
+    assert wait_until(lambda: folder_state(stage.folder(tmp_path)) == "running")
     for thread, _, _ in calls:
         thread.join(20)
     assert file.read_text() == "ran\n"
@@ -272,12 +274,12 @@ from klearlib.run import pool, preload
 from klearlib.run.stage import Stage
 preload.PRELOADED = ()  # the imports of a stage that needs none
 if not {forks}:
-    preload.preload = lambda: False
+    preload.preload = lambda **_: None
 def stop(*_):
     raise KeyboardInterrupt
 if {stops}:
     signal.signal(signal.SIGTERM, stop)
-pool.run_stages([Stage(*{stage!r})], runs_dir={runs!r}, poll_s=0.05)
+pool.run_stages([Stage(*{stage!r})], runs_dir={runs!r})
 """
 
 
@@ -305,7 +307,7 @@ def test_interrupt_saves_the_state_and_the_next_call_goes_on(tmp_path, worker_is
     os.killpg(caller.pid, signal.SIGTERM if worker_is == "a fork" else signal.SIGINT)
     assert caller.wait(20) != 0
     assert not alive(worker_pid)
-    assert state(stage, tmp_path) == "partial"
+    assert folder_state(stage.folder(tmp_path)) == "partial"
     num_saved = json.loads((stage.folder(tmp_path) / "checkpoint.json").read_text())["step"]
     assert num_saved == len(read_metrics(stage.folder(tmp_path)))
 

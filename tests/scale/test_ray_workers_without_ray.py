@@ -26,7 +26,6 @@ from klearlib.suite.plan import Plan, describe
 LIBRARY = Path(klearlib.__file__).parent
 PHONE = Machine(
     gpus=(),
-    torch_without_cuda=False,
     memory=2 * 10**8,
     cores=1,
     packages=frozenset({"ray"}),
@@ -86,7 +85,6 @@ def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
     assert cli.main([*command, "--workers", "ray"]) == 0
     told = capsys.readouterr().out
     assert "missing: " not in told
-    assert "\nStages run on the Ray cluster at ray://head:10001.\n" in told
     monkeypatch.delenv("RAY_ADDRESS")
     assert cli.main([*command, "--workers", "ray"]) == 0  # that of this machine
     assert "missing: " in capsys.readouterr().out

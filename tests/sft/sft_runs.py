@@ -2,10 +2,7 @@
 
 import json
 
-import torch
-
 from klearlib.policy.compute import local_compute
-from klearlib.policy.reader import in_chunks
 from klearlib.run.folder import RunFolder
 from klearlib.sft.batches import Example
 from klearlib.sft.train import fit
@@ -50,15 +47,3 @@ def lines(path, name="metrics.jsonl"):
 def assert_same_bytes(found, expected):
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
-
-
-def too_large_for(max_tokens: int):
-    """`in_chunks` on a machine whose memory holds passes of `max_tokens` padded tokens."""
-
-    def bounded(reader, part, **how):
-        if len(part) * max(len(each.ids) for each in part) > max_tokens:
-            reader.states(part).sum().backward()  # what a pass that fails in its middle leaves
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
-        yield from in_chunks(reader, part, **how)
-
-    return bounded

@@ -1,4 +1,4 @@
-"""The gradient of a batch is that of Eq. 8, however it is cut and read."""
+"""The gradient of a batch is that of Eq. 8, however it is cut and read; the normalisers by hand."""
 
 import random
 
@@ -8,9 +8,9 @@ import torch
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.reader import reader_of
 from klearlib.sft.batches import Example
+from klearlib.sft.objective import log_likelihood_loss, shares, token_mask
 from klearlib.sft.train import batch_gradient
 
-PAD = 0
 _DRAWS = random.Random(2)
 # Prompt and response lengths: from the shortest example possible to one that fills a row of 40.
 LENGTHS = [(1, 1), (3, 9), (12, 28), (2, 1), (7, 7), (1, 20), (5, 5), (5, 5), (9, 2), (4, 13)]
@@ -18,7 +18,6 @@ EXAMPLES = [
     Example(ids=tuple(_DRAWS.randrange(280) for _ in range(a + b)), num_prompt=a)
     for a, b in LENGTHS
 ]
-WHOLE = {"micro_batch_tokens": None}
 LAYOUTS = [{"micro_batch_tokens": micro_batch_tokens} for micro_batch_tokens in (None, 1, 50, 90)]
 
 
@@ -86,25 +85,46 @@ def test_values_of_an_example_do_not_depend_on_its_neighbours(new_policy, attent
     torch.testing.assert_close(values[0][: len(alone)], alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", [WHOLE, {"micro_batch_tokens": 90}])
-def test_gradient_checkpointing_changes_nothing(new_policy, layout):
-    policy = new_policy(3).train()
-    policy.set_attn_implementation("eager")
-    loss, expected, _ = gradient(policy, normalizer="sequence", layout=layout)
-    layout, calls = layout | {"recompute": True}, []
-    policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
-    again, found, sums = gradient(policy, normalizer="sequence", layout=layout)
-    assert len(calls) == 2 * sums.num_micro_batches, "each layer is computed a second time"
-    assert again == loss and torch.equal(found, expected)
+TWO_LENGTHS = torch.tensor([3, 1])
 
 
-def test_bf16_agrees_within_its_precision(new_policy):
-    """What a GPU does, on a CPU: autocast, micro-batches and checkpointing together."""
-    policy = new_policy(3).train()
-    loss, expected, _ = gradient(policy, normalizer="sequence", layout=WHOLE)
-    layout = {"micro_batch_tokens": 90, "precision": "bf16"}
-    low_loss, low, _ = gradient(policy, normalizer="sequence", layout=layout)
-    assert loss != low_loss == pytest.approx(loss, rel=2e-2)
-    assert apart(low, expected) < 0.1 and low.dtype == torch.float32
-    layout["recompute"] = True
-    assert torch.equal(gradient(policy, normalizer="sequence", layout=layout)[1], low)
+@pytest.mark.parametrize(
+    ("normalizer", "denominator", "expected"),
+    [
+        ("token", 4, [1 / 4, 1 / 4, 1 / 4, 1 / 4]),
+        # Eq. 3: 1/N sum_i 1/|y_i| sum_t
+        ("sequence", 2, [1 / 6, 1 / 6, 1 / 6, 1 / 2]),
+        # Eq. 8: 1/N sum_j sum_t
+        ("sequence_sum", 2, [1 / 2, 1 / 2, 1 / 2, 1 / 2]),
+    ],
+)
+def test_shares_by_hand_whole_and_in_parts(normalizer, denominator, expected):
+    whole = shares(TWO_LENGTHS, normalizer=normalizer)
+    assert whole.tolist() == pytest.approx(expected, rel=1e-12)
+    how = {"normalizer": normalizer, "denominator": denominator}
+    assert torch.equal(torch.cat([shares(part, **how) for part in TWO_LENGTHS.split(1)]), whole)
+
+
+def test_sequence_sum_is_eq_8_as_printed_and_the_token_mean_times_the_mean_length():
+    """L = -1/N sum_{j=1}^N sum_{t=1}^{T_j} log pi(y_t^(j))."""
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits.requires_grad_()
+    tokens, mask = torch.tensor([[1, 4, 0], [2, 3, 3]]), torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()
+    printed = 0.0
+    for j, length in enumerate(TWO_LENGTHS.tolist()):
+        for t in range(length):
+            printed = printed - torch.softmax(logits[j, t], -1)[tokens[j, t]].log() / 2
+    (expected,) = torch.autograd.grad(printed, logits)
+    for normalizer, factor in (("sequence_sum", 1.0), ("token", 2.0)):  # mean length (3 + 1) / 2
+        logp = torch.log_softmax(logits, -1).gather(2, tokens[..., None])[..., 0]
+        loss = log_likelihood_loss(logp[mask], shares(TWO_LENGTHS, normalizer=normalizer))
+        (found,) = torch.autograd.grad(loss, logits)
+        assert factor * loss.item() == pytest.approx(printed.item(), rel=1e-12)
+        torch.testing.assert_close(factor * found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_mask_of_shares_and_an_unknown_normaliser_are_refused():
+    with pytest.raises(ValueError, match="loss_mask must hold 0 and 1"):
+        token_mask(torch.zeros(2, 2), torch.full((2, 2), 0.5))
+    with pytest.raises(ValueError, match="normalizer"):
+        shares(TWO_LENGTHS, normalizer="mean")

@@ -4,12 +4,11 @@ import json
 from dataclasses import asdict
 
 import pytest
-import torch
 from sft_runs import lines
 
+from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.policy.compute import local_compute
-from klearlib.policy.load import load_policy
 from klearlib.run.folder import RunFolder
 from klearlib.sft.train import read_turns, train_sft
 
@@ -51,51 +50,11 @@ def test_stage_is_the_same_every_time(inputs, tmp_path):
     assert a == b != c
 
 
-def weights(path) -> torch.Tensor:
-    model, _ = load_policy(path / "model", device="cpu")
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def test_smaller_parts_end_where_the_whole_batch_does(inputs, tmp_path):
-    """By the decoder, and by transformers with eager attention."""
-    how = HOW | {"num_steps": 5, "batch_size": 24}
-    train_sft(RunFolder(tmp_path / "whole"), inputs, **how)
-    layout = {"micro_batch_tokens": 400, "gradient_checkpointing": True}
-    layout |= {"attention": "eager"}
-    how |= {"compute": asdict(local_compute(**layout))}
-    train_sft(RunFolder(tmp_path / "parts"), inputs, **how)
-    whole, parts = lines(tmp_path / "whole"), lines(tmp_path / "parts")
-    assert whole != parts
-    for line, other in zip(whole, parts, strict=True):
-        assert other["sft/loss"] == pytest.approx(line["sft/loss"], rel=1e-5)
-        assert other["sft/grad_norm"] == pytest.approx(line["sft/grad_norm"], rel=1e-4)
-        assert other["sft/num_tokens"] == line["sft/num_tokens"]
-        assert line["sft/num_micro_batches"] == 1 < other["sft/num_micro_batches"]
-        assert other["sft/padding_share"] < line["sft/padding_share"]
-    moved = (weights(tmp_path / "whole") - weights(inputs["base"])).norm()
-    # AdamW divides by the root of the second moment: what is only rounding in a gradient near 0 may
-    # turn its first steps.
-    apart = (weights(tmp_path / "parts") - weights(tmp_path / "whole")).norm()
-    assert apart < 0.02 * moved
-
-
 def test_samples_of_a_table_and_of_a_world_train_alike(inputs, tmp_path):
-    tables = pytest.importorskip("klearlib.data.tables")
-    rows = list(read_turns(inputs["world"] / "sft.jsonl"))
-    samples = (
-        tables.Sample(
-            problem_id=str(number),
-            prompt=prompt,
-            response=response,
-            source="world",
-            teacher="",
-            is_correct=None,
-            labelled_by="",
-        )
-        for number, (prompt, response) in enumerate(rows)
-    )
+    turns = list(read_turns(inputs["world"] / "sft.jsonl"))
+    samples = [Sample(str(number), *turn, "world") for number, turn in enumerate(turns)]
     (tmp_path / "chosen").mkdir()
-    assert tables.write_samples(samples, tmp_path / "chosen" / "examples.parquet") == len(rows)
+    assert write_samples(samples, tmp_path / "chosen" / "examples.parquet") == len(turns)
     train_sft(RunFolder(tmp_path / "a"), inputs, **HOW, num_steps=2)
     chosen = {"base": inputs["base"], "examples": tmp_path / "chosen"}
     train_sft(RunFolder(tmp_path / "b"), chosen, **HOW, num_steps=2)

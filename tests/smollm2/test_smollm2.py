@@ -67,13 +67,18 @@ def test_sampler_and_trainer_agree_with_transformers(smollm2):
         assert own.tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def greedy_equals_transformers(smollm2, problems, *, max_tokens):
+@pytest.mark.parametrize(("asked", "max_tokens"), [("sums", 32), ("gsm8k", 48)])
+def test_greedy_answers_are_those_of_transformers(smollm2, asked, max_tokens):
+    problems = QUESTIONS
+    if asked == "gsm8k":
+        rows = shared_rows("gsm8k_train.jsonl")[:12]
+        problems = [Problem(f"g{n}", row["question"], "0") for n, row in enumerate(rows)]
     _, tokenizer, plain = smollm2
     responses = drawn(smollm2, problems, temperature=0.0, max_tokens=max_tokens)
-    asked = {"input_ids": [list(response.prompt_ids) for response in responses]}
-    asked = tokenizer.pad(asked, padding_side="left", return_tensors="pt")
-    answers = plain.generate(**asked, do_sample=False, max_new_tokens=max_tokens)
-    for response, theirs in zip(responses, answers[:, asked["input_ids"].shape[1] :], strict=True):
+    given = {"input_ids": [list(response.prompt_ids) for response in responses]}
+    given = tokenizer.pad(given, padding_side="left", return_tensors="pt")
+    answers = plain.generate(**given, do_sample=False, max_new_tokens=max_tokens)
+    for response, theirs in zip(responses, answers[:, given["input_ids"].shape[1] :], strict=True):
         ours = torch.tensor(response.token_ids)
         size = min(len(ours), len(theirs))  # what follows an end token is padding
         if differ := (ours[:size] != theirs[:size]).nonzero().tolist():
@@ -81,16 +86,6 @@ def greedy_equals_transformers(smollm2, problems, *, max_tokens):
             (first,), *_ = differ
             both = dense(plain, response)[first, [ours[first], theirs[first]]]
             assert both[0] == pytest.approx(both[1], abs=1e-3), response.text
-
-
-def test_greedy_answers_are_those_of_transformers(smollm2):
-    greedy_equals_transformers(smollm2, QUESTIONS, max_tokens=32)
-
-
-def test_greedy_answers_to_gsm8k_are_those_of_transformers(smollm2):
-    rows = shared_rows("gsm8k_train.jsonl")[:50]
-    problems = [Problem(f"g{n}", row["question"], "0") for n, row in enumerate(rows)]
-    greedy_equals_transformers(smollm2, problems, max_tokens=48)
 
 
 def test_sft_lowers_the_loss_on_rows_that_it_does_not_see(smollm2, folder, tmp_path):

@@ -7,9 +7,8 @@ from klearlib.suite.checks import Machine
 GB = 10**9
 SERVER = Machine(
     gpus=(80 * GB, 80 * GB),
-    torch_without_cuda=False,
     memory=500 * GB,
     cores=32,
     packages=frozenset({"vllm", "flash-attn", "verl", "ray"}),
 )
-LAPTOP = Machine((), False, 8 * GB, 2, frozenset())
+LAPTOP = Machine((), 8 * GB, 2, frozenset())

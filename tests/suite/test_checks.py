@@ -76,7 +76,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
         (LAPTOP, PLAIN, replace(WORK, flops=0), "the machine has 8 GB of memory, and"),
         (LAPTOP, PLAIN, replace(WORK, memory=GB), "2 cores would take about 96 days (no GPU"),
         (
-            replace(LAPTOP, torch_without_cuda=True),
+            replace(LAPTOP, without_gpu="this torch is built without CUDA"),
             PLAIN,
             replace(WORK, memory=GB),
             "this torch is built without CUDA",
@@ -90,7 +90,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
             replace(SERVER, packages=SERVER.packages - {"flash-attn"}),
             replace(TWO, attention="flash_attention_2"),
             Cost(),
-            "pip install flash-attn, or set attention: sdpa and sequence_parallel: 1",
+            "or set attention: sdpa (for verl with sequence_parallel: 1) in params/gpu/compute",
         ),
         # The nodes of a cluster have the environment of this machine.
         (CLUSTER, replace(PAPERS, rollout="sglang"), Cost(), "sglang is not installed"),
@@ -161,14 +161,15 @@ def test_the_gpus_are_those_that_are_visible(monkeypatch):
         stdout, returncode = "81559\n40960\n", 0
 
     monkeypatch.setattr(subprocess, "run", lambda *given, **how: Answer())
-    first, second = 81559 * 2**20, 40960 * 2**20
-    for visible, found in (("1", (second,)), ("GPU-abc,0", (second, first)), ("", ())):
+    torch = "2.13.0"
+    monkeypatch.setattr(checks, "version", lambda name: torch if name == "torch" else "")
+    for visible, count in (("1", 1), ("GPU-abc,0", 2), ("", 0)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert checks._gpu_bytes() == found
+        assert this_machine().gpus == (40960 * 2**20,) * count
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(checks, "version", lambda name: "2.13.0+cpu" if name == "torch" else "")
+    torch += "+cpu"
     here = this_machine()
-    assert here.gpus == () and here.torch_without_cuda
+    assert here.gpus == () and "without CUDA" in here.without_gpu
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from klearlib.suite import doctor
 from klearlib.suite import plan as module
 from klearlib.suite.checks import Machine, short
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, rounded, weighed
+from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, weighed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -49,32 +49,34 @@ def planned(name: str, why: str = "forced") -> PlannedNotebook:
 
 
 def test_the_plan_adds_up():
-    first = Cost(sampled=2e6, flops=1e15, gpu_s=3600, memory=3 * GB)
-    second = Cost(sampled=1e6, trained=4e6, flops=1e15, gpu_s=1800)
-    costs = {"05_clipping": first, "06_alpha_sweep": second, "00_overview": Cost()}
+    first = Cost(sampled=2e6, flops=1e15, gpu_s=3600, here_s=600, memory=3 * GB)
+    second = Cost(sampled=1e6, trained=4e6, flops=1e15, gpu_s=1800, here_s=30)
+    costs = {"05_clipping": first, "06_alpha_sweep": second, "00_overview": Cost(here_s=4)}
     found = [planned(name) for name in costs]
     found.insert(2, planned("07_soft_reward", ""))
-    seconds = {"05_clipping": 600.0, "06_alpha_sweep": 30.0, "00_overview": 4.0}
-    text = describe(Plan(found, costs, seconds, on_gpus=True, missing=["a GPU"]))
+    text = describe(Plan(found, costs, on_gpus=True))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[1] == "05_clipping run 10 min 2.0 M 1.0e15 3 GB 1"
+    assert lines[1] == "05_clipping run 10 min 2 M 1.0e15 3 GB 1"
     assert lines[3:5] == ["07_soft_reward cached", "00_overview run 4 s"]
-    assert lines[5] == "in all 11 min 3.0 M 4.0 M 2.0e15 3 GB 1.5"
+    assert lines[5] == "in all 11 min 3 M 4 M 2.0e15 3 GB 1.5"
     for words in ("Why: forced (05 06 00)", "docs/gpu.md"):
         assert words in text
-    assert text.endswith("\nmissing: a GPU")
-    assert not {"H100", "GPU h"} & set(describe(Plan(found, costs, seconds)).split())
+    assert not {"H100", "GPU h"} & set(describe(Plan(found, costs)).split())
+    text = describe(Plan(found, costs, on_gpus=True, missing=["a GPU"]))
+    assert text.endswith("\nmissing: a GPU") and "10 min" not in text
 
 
-def test_the_time_is_that_of_the_work_or_of_the_longest_chain():
+def test_the_time_is_that_of_the_work_or_of_the_longest_chain(monkeypatch):
     """A stage of a large model takes what its arithmetic takes, whatever the miniature's would."""
     first = Stage("a", "klearlib.errors:KlearError", {}, estimate_s=10.0)
     second = replace(first, name="b", inputs={"first": first})
     others = [replace(first, name=name) for name in ("c", "d", "e")]
     small, large = Cost(flops=1.0), Cost(flops=100 * CPU_FLOPS, gpu_s=3.0)
 
-    def seconds(stages, costs, machine=LAPTOP, workers=2):
-        return module._seconds(stages, costs, machine, workers)
+    def seconds(stages, costs, machine=LAPTOP):
+        known = {id(stage): cost for stage, cost in zip(stages, costs, strict=True)}
+        monkeypatch.setattr(module, "cost_of", lambda stage: known[id(stage)])
+        return module._cost_here(stages, machine, workers=2).here_s - module.NOTEBOOK_S
 
     assert seconds([first, second], [small] * 2) == 20
     assert seconds([first, second], [small, large]) == 110
@@ -186,7 +188,7 @@ def test_the_table_of_the_page_is_what_the_plan_says():
     """docs/gpu.md and the README name what the profile gpu takes from nothing."""
 
     def row(name: str, cost: Cost) -> str:
-        cells = [name, rounded(cost.sampled), rounded(cost.trained)]
+        cells = [name, *(f"{short(each / 1e6)} M" for each in (cost.sampled, cost.trained))]
         return f"\n| {' | '.join([*cells, f'{cost.flops:.2g}', short(cost.gpu_s / 3600)])} |\n"
 
     text, total = page("docs/gpu.md"), Cost()

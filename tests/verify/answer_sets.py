@@ -12,20 +12,8 @@ from collections.abc import Callable, Iterator
 
 GOLDS = {
     "integer": [
-        "42",
-        "0",
-        "7",
-        "-7",
-        "73",
-        "204",
-        "1234",
-        "100000",
-        "-2500",
-        "540",
-        "9",
-        "25",
-        "999999",
-        "2025",
+        *("42", "0", "7", "-7", "73", "204", "1234", "100000", "-2500", "540", "9"),
+        *("25", "999999", "2025"),
     ],
     "decimal": ["0.5", "-0.25", "3.14", "12.75", "0.001", "99.9", "1000.5"],
     "fraction": [
@@ -59,10 +47,7 @@ GOLDS = {
     "tuple": ["(3,5)", "(1,-2,4)", r"(\frac{1}{2},\sqrt{7})", "(0,0)", "(5,3)"],
     "set": [r"\{1,2,3\}", r"\{-4,4\}", r"\{\sqrt{3},6\}"],
     "list": ["2, 11", r"1+\sqrt{5}, 1-\sqrt{5}", "-1, 8, 15"],
-    "matrix": [
-        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
-        r"\begin{pmatrix}5\\-6\end{pmatrix}",
-    ],
+    "matrix": [r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}5\\-6\end{pmatrix}"],
     "congruence": [r"n\equiv1\pmod{3}"],
     "symbol": [r"\infty", r"\mathbb{R}", r"\emptyset"],
     "letter": ["A", "C", "E"],

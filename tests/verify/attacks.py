@@ -338,14 +338,6 @@ EQUALITY = [
         def square(n): return Text("ten")
         """, "wrong_answer", tests=(TestCase('"nine"', call="[3]"),
             TestCase(asserts='assert candidate(3) == "nine"'))),
-    returns("json replaced", """
-        import json, json.encoder, json.decoder
-        json.dumps = lambda *a, **k: "9"
-        json.loads = lambda *a, **k: 9
-        json.JSONEncoder.encode = lambda *a, **k: "9"
-        def square(n): return 0
-        """, ("passed", "wrong_answer"), "wrong_answer",
-        why="writing 9 by json is as good as returning it"),
     returns("builtins replaced", """
         import builtins
         builtins.abs = builtins.len = builtins.all = builtins.isinstance = lambda *a: True
@@ -364,51 +356,11 @@ EQUALITY = [
             "assert len(candidate(3)) == len([1, 2])",
             "assert set(candidate(3)) == set([9])",
             "assert sorted(candidate(3)) == sorted([9])"))),
-    returns("builtins offered to the test code by a forged greeting", """
-        import os
-        names = ("square", "__builtins__", "abs", "candidate", "check")
-        offered = ", ".join('"%s": {"reference": [0, "f"]}' % name for name in names)
-        greeting = ('{"offered": {%s}, "kept": []}' % offered).encode() + b"\\n"
-        for descriptor in range(3, 16):
-            try:
-                os.write(descriptor, greeting)
-            except OSError:
-                pass
-        def square(n): return 0.0
-        """, ("wrong_answer", "runtime_error"),
-        tests=(TestCase(asserts="assert abs(candidate(3) - 9) < 1e-6"),),
-        why="a message out of turn may end the test"),
     returns("check function of the test replaced", """
         def check(candidate): pass
         def square(n): return 0
         """, "wrong_answer", tests=(TestCase(
             asserts="def check(candidate):\n    assert candidate(3) == 9\ncheck(square)"),)),
-    returns("object whose operators see by what it is judged", """
-        class Any:
-            __eq__ = __lt__ = __gt__ = __le__ = __ge__ = __contains__ = lambda *a: True
-            __hash__ = lambda self: hash(9)
-            __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __mod__ = lambda *a: 0
-            __divmod__ = __pow__ = __xor__ = __and__ = __rtruediv__ = __iadd__ = lambda *a: 0
-        def square(n): return Any()
-        """, "judge_error", tests=tuple(TestCase(asserts=text) for text in (
-            "assert candidate(3) == 9", "assert 9 == square(3)", "assert not candidate(3) != 9",
-            "assert 8 < candidate(3) < 10", "assert candidate(3) in (9, 10)",
-            "assert candidate(3) in {9}", "assert {candidate(3): 1}[9] == 1",
-            "assert abs(candidate(3) - 9) < 1e-6", "assert 9 - candidate(3) == 0",
-            "assert candidate(3) ^ 9 == 0", "assert divmod(candidate(3), 9) == 0",
-            "assert [candidate(3)] == [9]", "assert sum([candidate(3), -9]) == 0",
-            "assert 9 in candidate(3)", "import math\nassert math.fsum([1 / candidate(3)]) == 0",
-            "x = candidate(3)\nx += 9\nassert x == 0"))),
-    returns("numbers whose classes lie", """
-        class Number(int):
-            __eq__ = __lt__ = __gt__ = __le__ = __ge__ = lambda *a: True
-            __hash__ = lambda self: hash(9)
-            __sub__ = __rsub__ = __mod__ = __xor__ = lambda *a: 0
-        def square(n): return Number(7)
-        """, "wrong_answer", tests=tuple(TestCase(asserts=text) for text in (
-            "assert 8 < candidate(3) < 10", "assert candidate(3) in {8, 10}",
-            "assert candidate(3) - 8 == 0", "assert candidate(3) % 5 == 4",
-            "assert {candidate(3): 1}[10] == 1", "assert 10 - candidate(3) == 1"))),
     returns("in-place change of the expected list", """
         def square(rows):
             rows.clear()
@@ -418,21 +370,6 @@ EQUALITY = [
     returns("StopIteration and GeneratorExit out of a call", """
         def square(n): raise (StopIteration if n == 3 else GeneratorExit)
         """, "runtime_error"),
-    returns("result that is nested too deep", """
-        def square(n):
-            rows = []
-            for _ in range(100_000):
-                rows = [rows]
-            return rows
-        """, ("runtime_error", "wrong_answer"), tests=(*CALLS, *ASSERTS),
-        why="where the recursion ends depends on Python's version"),
-    returns("result that holds itself", """
-        def square(n):
-            rows = []
-            rows.append(rows)
-            return rows
-        """, ("runtime_error", "wrong_answer", "memory_limit"), tests=(*CALLS, *ASSERTS),
-        why="a loop has no end in JSON; which limit meets it first is open"),
     returns("result of a hundred million digits", """
         def square(n): return 1 << 300_000_000
         """, ("runtime_error", "output_limit", "time_limit", "memory_limit", "wrong_answer"),
@@ -451,7 +388,6 @@ EQUALITY = [
 ]  # fmt: skip
 
 
-_LINES = (TestCase("1\n2\n3", stdin=""),)
 _THREE = (TestCase("3", stdin=""),)
 
 OUTPUT = [
@@ -471,23 +407,10 @@ OUTPUT = [
 
 
 RESOURCES = [
-    prints("signals blocked, then a sleep in a thread", """
-        import signal, threading, time
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-        threading.Thread(target=time.sleep, args=(1000,)).start()
-        """, "time_limit", tests=_THREE, timeout_s=0.5),
     prints("waiting for input that never comes", """
         import select, sys
         sys.stdin.read()
         select.select([], [], [], 1000)
-        """, "time_limit", tests=_THREE, timeout_s=0.5),
-    prints("loop that swallows every exception", """
-        while True:
-            try:
-                while True:
-                    pass
-            except BaseException:
-                pass
         """, "time_limit", tests=_THREE, timeout_s=0.5),
     prints("atexit loop after the right answer", """
         import atexit
@@ -538,23 +461,8 @@ RESOURCES = [
             threading.Thread(target=time.sleep, args=(1000,)).start()
         """, ("time_limit", "memory_limit", "runtime_error"), tests=_THREE, timeout_s=0.5,
         why="a thread that cannot start is a RuntimeError; those that did are waited for"),
-    prints("many files that fill the disk", """
-        n = 0
-        while True:
-            with open(f"file{n}", "wb") as file:
-                file.write(bytes(1_000_000))
-            n += 1
-        """, ("output_limit", "runtime_error"), tests=_THREE,
-        why="the folder may be full, or the program ended for it"),
     prints("many open files", "files = [open(0, closefd=False) for _ in [0]]\n"
         "import os\nwhile True: os.dup(0)", "runtime_error", tests=_THREE),
-    prints("recursion without end or limit", """
-        import sys
-        sys.setrecursionlimit(10**9)
-        def f(n): return [f(n + 1)]
-        f(0)
-        """, ("runtime_error", "memory_limit"), tests=_THREE,
-        why="the stack or the memory ends first, by Python's version"),
     prints("raising its limits", """
         import resource
         for name in ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE"):

@@ -78,21 +78,6 @@ def test_written_numbers_are_equal_both_ways():
 
 
 @pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ("I do not know: 7 + 37.", "no_answer"),
-        ("It is 7 + 37.", "not_worked_out"),
-        (r"\boxed{7+37}", "not_worked_out"),
-        ("7 + 37 = 44, and now we look at", "truncated"),
-    ],
-)
-def test_the_attacks_that_were_paid(response, reason):
-    cut = reason == "truncated"
-    verdict = verify_answer(f"<think>x</think> {response}", "44", truncated=cut)
-    assert (verdict.reason, verdict.correct) == (reason, False)
-
-
-@pytest.mark.parametrize(
     ("response", "extracted", "found"),
     [
         (r"First \boxed{3}, then \boxed{44}.", "44", "boxed"),

@@ -1,28 +1,17 @@
 """Which answers are right: extraction, the exact fast path, math-verify behind it."""
 
-import json
 import logging
-import os
 import random
 import re
-import subprocess
-import sys
-from pathlib import Path
+from collections import Counter
 
 import pytest
 from shared_data import shared_rows
 
-import klearlib
 from klearlib.data.marks import last_boxed
-from klearlib.verify.answers import (
-    MAX_ANSWER_CHARS,
-    verify_answer,
-    verify_answers,
-)
+from klearlib.verify.answers import MAX_ANSWER_CHARS, verify_answer, verify_answers
 from klearlib.verify.numbers import read_number, same_number
 from klearlib.verify.plain import plain_text
-
-ROOT = Path(klearlib.__file__).resolve().parents[1]
 
 
 def boxed(answer: str) -> str:
@@ -70,20 +59,6 @@ def test_think_tags(response, prompt, reason, tags):
     assert (verdict.has_think_open, verdict.has_think_close) == tags
     if reason in ("bad_format", "no_answer"):
         assert verdict.extracted is None
-
-
-@pytest.mark.parametrize(
-    ("response", "reason"),
-    [
-        ("\\boxed{5}", "correct"),
-        ("It is \\boxed{6}", "wrong"),
-        ("\\boxed{5}</think>\\boxed{6}", "wrong"),
-    ],
-)
-def test_other_formats_are_judged_without_tags_but_report_them(response, reason):
-    verdict = verify_answer(response, "5", require_think=False)
-    assert (verdict.reason, verdict.has_think_open) == (reason, False)
-    assert verdict.has_think_close == ("</think>" in response)
 
 
 # extraction
@@ -203,21 +178,6 @@ def test_named_values_go_by_their_names_and_columns_by_their_place():
         assert reasons(pairs) == [word] * len(pairs)
 
 
-def test_missing_math_verify_names_the_install_command(tmp_path):
-    (tmp_path / "math_verify.py").write_text("raise ImportError('not here')")
-    code = (
-        "from klearlib.verify.answers import verify_answer\n"
-        "print(verify_answer('<think></think>\\\\boxed{5}', '5').reason)\n"
-        "verify_answer('<think></think>\\\\boxed{x}', '5')"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=30
-    )
-    assert done.stdout == "correct\n"
-    assert "MissingAsset" in done.stderr and 'pip install "math-verify' in done.stderr
-
-
 # the call
 
 
@@ -225,10 +185,7 @@ def test_missing_math_verify_names_the_install_command(tmp_path):
     ("arguments", "options", "message"),
     [
         ((["a"], []), {}, "golds must be as many"),
-        (("a", ["a"]), {}, "responses must be a sequence"),
         ((["a"], [""]), {}, r"golds\[0\]"),
-        ((["a"], [[]]), {}, r"golds\[0\]"),
-        ((["a"], [None]), {}, r"golds\[0\]"),
         ((["a"], ["1"]), {"prompts": ["a", "b"]}, "prompts must be as many"),
         ((["a"], ["1"]), {"workers": 0}, "workers must be"),
         ((["a"], ["1"]), {"timeout_s": 0}, "timeout_s must be"),
@@ -267,25 +224,56 @@ def test_gsm8k_golds_in_their_written_forms(every):
 # hostile answers; test_pool has those that hang
 
 
+SALAD = r"""
+0 1 2 7 10 385 0.5 1,000 -3 1e9 x y n \pi e i \infty + - * / ^ _ = < > \le \ge \ne ! | \| : ; , . '
+\cdot \times \div \pm \mp \frac{1}{2} \frac12 \frac \dfrac \sqrt{2} \sqrt[3]{5} \sqrt \prod \int_0^1
+\sum \sum_{k=1}^{9} \lim_{x\to0} \log \ln \sin \binom{5}{2} \overline{3} \bar ( ) [ ] { } \{ \} $ $$
+\left( \right) \left[ \right. \$ \( \) \[ \] % \% & \\ # ~ \, \! \; \text{cm} \text{or} \text{and}
+\text{ \mathrm{kg} ^\circ \begin{pmatrix} \end{pmatrix} \boxed{ \boxed{5} \boxed <think> </think>
+\cup \in \emptyset \mid \ldots ... answer: is none True nan inf 9^9 9^{9^9} (10^6)!
+2^{2024} \lfloor \rceil \mod \pmod{7} \gcd
+"""
+TOKENS = SALAD.split()
+ODD = "\x00\x1b\ud800\udfff\u202e\u00a0\u2028\uff15\u0665\u00bd\u221e\u221a\ufe0f\U0001f600\u0301"
+
+
+def hostile_answer(rng: random.Random) -> str:
+    """What a broken or malicious policy might write: LaTeX salad, bytes, deep and long text."""
+    kind = rng.randrange(100)
+    if kind < 30:
+        text = rng.choice(["", " "]).join(rng.choices(TOKENS, k=rng.randint(1, 7)))
+    elif kind < 33:
+        text = "".join(chr(rng.randrange(32, 127)) for _ in range(rng.randint(1, 60)))
+    elif kind < 63:
+        text = "".join(rng.choices(ODD + "0123456789\\{}$^_", k=rng.randint(1, 40)))
+    elif kind < 85:
+        text = "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randint(1, 40)))
+    elif kind < 86:
+        text = rng.choice(TOKENS) * rng.choice([3, 3, 3, 30, 300])
+    elif kind < 87:
+        depth = rng.choice([3] * 9 + [500])
+        opening, closing = rng.choice(
+            [("(", ")"), ("{", "}"), ("\\sqrt{", "}"), ("\\frac{1}{", "}")]
+        )
+        text = opening * depth + "7" + closing * (depth - rng.choice([0, 0, 1]))
+    else:
+        text = "".join(rng.choices("0123456789", k=rng.choice([10, 10, 100, 1000, 10_000])))
+    wrap = rng.choice(["\\boxed{%s}", "\\boxed{%s}", "%s", "The answer is $%s$.", "\\[%s\\]"])
+    tags = rng.choice(["<think>a</think>"] * 9 + ["<think>", "</think>", ""])
+    return tags + wrap.replace("%s", text)
+
+
 @pytest.mark.parametrize("num", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_thousands_of_hostile_answers(num):
-    script = Path(__file__).with_name("hostile_answers.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(num), "0"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert sum(found["reasons"].values()) == num
-    assert found["reasons"]["wrong"] > 0.4 * num
-    assert found["reasons"]["timeout"] + found["reasons"]["judge_error"] < 0.05 * num
-    assert [pair for pair in found["correct"] if not holds_gold(*pair)] == []
-    assert found["peak_mb"] < 1000
-
-
-def holds_gold(answer: str, gold: str) -> bool:
-    """Whether the gold itself, or what it is made of, stands in the answer."""
-    return all(part in answer for part in re.findall(r"\d+", gold))
+    rng = random.Random(0)
+    answers = [hostile_answer(rng) for _ in range(num)]
+    golds = [
+        rng.choice(["385", "\\sqrt{2}", "1, 2", "[0, 1)", "2^{25} \\cdot 26!"]) for _ in answers
+    ]
+    verdicts = verify_answers(answers, golds, workers=2, timeout_s=1.0)
+    reasons = Counter(verdict.reason for verdict in verdicts)
+    assert reasons["wrong"] > 0.4 * num
+    assert reasons["timeout"] + reasons["judge_error"] < 0.05 * num
+    paid = [(a, g) for a, g, v in zip(answers, golds, verdicts, strict=True) if v.correct]
+    # The gold itself, or what it is made of, stands in the answer.
+    assert [(a, g) for a, g in paid if not all(n in a for n in re.findall(r"\d+", g))] == []

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from shared_data import shared_rows
 
 from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
@@ -33,12 +34,6 @@ HALF_RIGHT = "n = int(input())\nprint(2 * n if n < 2 else 0)"
 # reading
 
 
-@pytest.mark.parametrize("outcomes", ["passed", ["pass"], ["passed", ""]])
-def test_a_report_has_outcomes_alone(outcomes):
-    with pytest.raises(ValueError, match="no outcome of a test"):
-        TestReport.of(outcomes)
-
-
 @pytest.mark.parametrize(
     ("response", "prompt", "reason", "tags"),
     [
@@ -54,12 +49,24 @@ def test_a_report_has_outcomes_alone(outcomes):
     ],
 )
 def test_reading(monkeypatch, response, prompt, reason, tags):
-    passed = TestReport.of(["passed"])
-    monkeypatch.setattr(code_answers, "run_many", lambda jobs, **_: [passed for _ in jobs])
+    asked = []
+
+    def run_all(jobs, **_):
+        asked.extend(jobs)
+        return [TestReport.of(["passed"]) for _ in asked]
+
+    monkeypatch.setattr(code_answers, "run_many", run_all)
     (verdict,) = verify_programs([response], [doubling()], prompts=[prompt], **LIMITS)
     assert verdict.reason == (reason or "correct")
     assert verdict.extracted == (DOUBLE if reason is None else None)
     assert (verdict.has_think_open, verdict.has_think_close) == tags
+    assert len(asked) == (reason is None)
+
+
+def test_tags_are_not_needed_where_none_are_asked_for():
+    untagged = [f"```python\n{DOUBLE}\n```"]
+    (verdict,) = verify_programs(untagged, [doubling()], require_think=False, **LIMITS)
+    assert verdict.correct and verdict.extracted == DOUBLE
 
 
 # the choice of tests
@@ -88,14 +95,11 @@ EMPTY = Problem(id="empty", prompt="")
     ("call", "named"),
     [
         (lambda: verify_programs(["a", "b"], [doubling()], **LIMITS), "problems"),
-        (lambda: verify_programs("a", [doubling()], **LIMITS), "responses"),
-        *((lambda given=given: verify_programs(["a"], [doubling()], prompts=given, **LIMITS),
-           "prompts") for given in ([], "p")),
+        (lambda: verify_programs(["a"], [doubling()], prompts=[], **LIMITS), "prompts"),
         (lambda: verify_programs([answer(DOUBLE)], [EMPTY], **LIMITS), "'empty' has no tests"),
-        (lambda: chosen_tests(EMPTY), "'empty' has no tests"),
         (lambda: chosen_tests(doubling(), max_tests=0), "max_tests"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments_are_errors(call, named):
     with pytest.raises(KlearError, match=named):
         call()
@@ -128,38 +132,15 @@ def test_verdicts():
     assert [hard_code_reward(v) for v in verdicts] == [1, *[-1] * 6]
 
 
-def test_a_program_without_tags_is_not_run(monkeypatch):
-    jobs = []
-    monkeypatch.setattr(code_answers, "run_many", lambda given, **_: jobs.extend(given) or [])
-    (verdict,) = verify_programs([f"```python\n{DOUBLE}\n```"], [doubling()], **LIMITS)
-    assert verdict.reason == "bad_format" and jobs == []
-    monkeypatch.setattr(code_answers, "run_many", lambda jobs, **_: [TestReport.of(["passed"])])
-    untagged = [f"```python\n{DOUBLE}\n```"]
-    (verdict,) = verify_programs(untagged, [doubling()], require_think=False, **LIMITS)
-    assert verdict.extracted == DOUBLE
-
-
-def test_one_judge_error_is_the_judges_even_where_all_else_passed(monkeypatch):
-    outcomes = [("passed", "judge_error"), ("wrong_answer", "judge_error"), ("passed", "passed")]
-    monkeypatch.setattr(
-        code_answers,
-        "run_many",
-        lambda jobs, **_: [TestReport.of(o) for o, _ in zip(outcomes, jobs, strict=True)],
-    )
-    verdicts = verify_programs([answer(DOUBLE)] * 3, [doubling(2)] * 3, **LIMITS)
-    assert [(v.reason, v.correct) for v in verdicts] == [
-        ("judge_error", False),
-        ("judge_error", False),
-        ("correct", True),
-    ]
-
-
-def test_a_test_that_cannot_be_put_is_no_mistake_of_the_program():
+@pytest.mark.parametrize(("value", "outcome"), [("1", "passed"), ("2", "wrong_answer")])
+def test_a_test_that_cannot_be_put_is_no_mistake_of_the_program(value, outcome):
+    """One judge error is the judge's, whatever the other tests say."""
     tests = tuple(TestCase(asserts=f"assert f({x}) == 1") for x in ("1", "lambda: 1"))
     problem = Problem("p", "", tests=tests, entry_point="f")
-    (verdict,) = verify_programs([answer("def f(x): return 1")], [problem], **LIMITS)
+    program = answer(f"def f(x): return {value}")
+    (verdict,) = verify_programs([program], [problem], **LIMITS)
     assert verdict.reason == "judge_error" and verdict.reason in NOT_JUDGED
-    assert verdict.report.outcomes == ("passed", "judge_error")
+    assert not verdict.correct and verdict.report.outcomes == (outcome, "judge_error")
     assert "passes a function" in verdict.report.messages[1]
 
 
@@ -178,24 +159,6 @@ def test_a_group_meets_the_same_tests():
         for test in chosen_tests(problem, max_tests=8, seed=5)
     )
     assert [v.report.outcomes for v in verdicts] == [expected] * 3
-
-
-def test_asserts_with_functions_of_the_tests_own():
-    row = {
-        "task_id": "HumanEval/900",
-        "prompt": "def poly(x):\n    return x * x\n\n\ndef find(x):\n    '''Find poly(x).'''\n",
-        "entry_point": "find",
-        "test": "def check(candidate):\n    assert candidate(3) == poly(3) == find(3)\n",
-    }
-    programs = {
-        "def find(x):\n    return x * x": True,
-        row["prompt"] + "    return poly(x)\n": True,
-        "def poly(x):\n    return 7\ndef find(x):\n    return 7": False,
-        "def check(f):\n    pass\ndef find(x):\n    return 7": False,
-    }
-    (given,) = read_source("humaneval", [row])
-    verdicts = verify_programs([answer(p) for p in programs], [given.problem] * 4, **LIMITS)
-    assert [v.correct for v in verdicts] == list(programs.values())
 
 
 # the prelude
@@ -232,3 +195,19 @@ def test_programs_run_by_the_preset_of_their_problem():
     problems = [Problem(name, "", tests=tests, preset=name) for name in ("python", "lcb")]
     verdicts = verify_programs([program] * 2, problems, **LIMITS)
     assert [verdict.reason for verdict in verdicts] == ["wrong", "correct"]  # no usual imports
+
+
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_all_reference_solutions_pass_and_programs_that_do_nothing_fail(every):
+    rows = shared_rows("HumanEval.jsonl.gz")
+    reader = read_source("humaneval", rows)
+    rows, given = rows[::every], list(reader)[::every]
+    assert (reader.num_read, reader.num_kept, len(given)) == (164, 164, len(rows))
+    for body, rate in (("canonical_solution", 1.0), (None, 0.0)):
+        sources = [row["prompt"] + row.get(body, "    return None\n") for row in rows]
+        reports = run_many(
+            ProgramJob(source, row.problem.tests, 20.0, 1024, row.problem.entry_point)
+            for source, row in zip(sources, given, strict=True)
+        )
+        found = {row["task_id"]: report for row, report in zip(rows, reports, strict=True)}
+        assert {name: r.messages for name, r in found.items() if r.pass_rate != rate} == {}

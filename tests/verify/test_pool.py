@@ -70,21 +70,17 @@ class Kind:
 
 HOSTILE = {
     "power tower": boxed("9^{9^{9^9}}"),
-    "plain power tower": boxed("9^9^9^9"),
     "factorial": boxed("(10^8)!"),
     "sum": boxed(HANGS),
     "nested parentheses": boxed("(" * 900 + "1" + ")" * 900),
     "too many parentheses": boxed("(" * 3000 + "1" + ")" * 3000),
     "dollar signs": "<think></think>" + "$" * 20_000,
-    "dollars and digits": "<think></think>" + "1 $ " * 5_000,
     "a million dollars": boxed("$" * 1_000_000),
     "a million digits": boxed("9" * 1_000_000),
-    "a million digits in text": "<think></think>" + "9" * 1_000_000,
     "open boxes": "<think></think>" + "\\boxed{" * 50_000,
     "tags": "<think>" * 50_000 + "</think>" * 50_000,
     "full stops": boxed("." * 100_000),
     "blanks": "<think></think>a" + " " * 200_000 + "b",
-    "blank lines": boxed("a" + "\n" * 200_000 + "b"),
     "surrogate": boxed("\ud800"),
     "null": boxed("\x00 \x1b"),
     "matrix power": boxed("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^{10^9}"),
@@ -264,15 +260,6 @@ def test_no_judge_outlives_its_parent(way):
     finally:
         if is_running(pid):
             os.kill(pid, signal.SIGKILL)
-
-
-def test_close_pool_ends_all_and_the_next_call_starts_anew(kind):
-    kind.ask()
-    pids = kind.pids()
-    assert pids
-    close_pool()
-    assert not any(is_running(pid) for pid in pids)
-    assert kind.ask() == kind.expected
 
 
 def test_an_interrupted_caller_leaves_no_jobs_behind(monkeypatch):

@@ -50,9 +50,7 @@ FAILURES = {
     "nothing": ("", "wrong_answer", ""),
     "prefix": ("print(6, end='')\nprint(6)", "wrong_answer", ""),
     "exit status": ("import sys; print(6); sys.exit(1)", "runtime_error", "SystemExit: 1"),
-    "exit text": ("import sys; print(6); sys.exit('no')", "runtime_error", "SystemExit: 'no'"),
     "_exit": ("import os; print(6, flush=True); os._exit(3)", "runtime_error", "exit status 3"),
-    "_exit 99": ("import os; os.ftruncate(3, 0); os._exit(99)", "runtime_error", "99"),
     "exception": ("print(6)\n1 / 0", "runtime_error",
      "ZeroDivisionError: division by zero (line 2)"),
     "interrupt": ("raise KeyboardInterrupt", "runtime_error", "KeyboardInterrupt"),
@@ -77,7 +75,6 @@ FAILURES = {
     "null byte": ("print(6)\x00", "compile_error", "null byte"),
     "surrogate": ("print('\ud800')", "compile_error", ""),
     "nesting": ("(" * 10_000 + ")" * 10_000, "compile_error", ""),
-    "deep tree": ("x = " + "-" * 100_000 + "1", "compile_error", ""),
     "large literal": ("x = " + "9" * 5000, "compile_error", "integer"),
     "loop": ("while True: pass", "time_limit", ""),
     "sleep": ("import time; time.sleep(99)", "time_limit", ""),
@@ -94,7 +91,6 @@ FAILURES = {
     "memory of the kernel": ("import mmap\nx = [mmap.mmap(-1, 10**8) for _ in range(99)]",
      "runtime_error", ""),
     "output": ("while True: print('6' * 1000)", "output_limit", ""),
-    "output at once": ("print('6' * 10**7)", "output_limit", ""),
     "output, signal ignored": (
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "try:\n    while True: print('6' * 1000)\nexcept OSError: pass\nimport os; os._exit(0)",
@@ -120,16 +116,6 @@ def test_failures(tier):
         (message,) = report.messages
         assert (report.outcomes, report.pass_rate) == ((outcome,), 0.0), (name, message)
         assert said in message and len(message) <= 300 and "\n" not in message, name
-
-
-@one_tier_is_slow
-def test_all_tests_are_run_and_counted(tier):
-    source = "n = int(input())\nprint(1 // (n - 1) if n < 3 else n)"
-    tests = [by_stdin(str(n), str(n)) for n in (1, 5, 2, 7)]
-    report = run_tests(source, tests, **LIMITS)
-    assert report.outcomes == ("runtime_error", "passed", "wrong_answer", "passed")
-    assert report.pass_rate == 0.5
-    assert run_tests(source, [], **LIMITS).outcomes == ()
 
 
 @one_tier_is_slow
@@ -347,19 +333,15 @@ class Pair:
 def f(x): return x
 def add(pairs): return sum(p.a * p.b for p in pairs)
 def sort(values): values.sort(); values[0] = -1
-def fail(kind): raise {'v': ValueError, 'k': KeyError, 'a': AssertionError}[kind]('no')
+def fail(): raise AssertionError('no')
 def count():
     count.n += 1
     return count.n
 count.n = 0
-def gen(): yield 1; yield 2
 def len(x): return 7
 def leave(): raise SystemExit(0)
 def spin():
     while True: pass
-class Odd:
-    def __eq__(self, other): return True
-    def __hash__(self): return 0
 class OddInt(int):
     __eq__ = lambda self, other: True
 """
@@ -369,20 +351,6 @@ ASSERTS = {
     "wrong": ("assert f(1) == 2, 'one is not two'", "wrong_answer"),
     "wrong at last": ("assert f(1) == 1\nassert f(1) == 2", "wrong_answer"),
     "check": ("def check(c):\n    assert c('x') == 'x'\ncheck(f)", "passed"),
-    "types": (
-        "for x in (None, True, 1, -1, 10**30, 0.5, 'é', b'b', (1, [2]), {1, 2}, frozenset('a'),\n"
-        "          {(1, 2): {'a'}, None: 1}, 1j, range(3), float('inf'), bytearray(b'x'), ''):\n"
-        "    y = f(x)\n    assert type(y) is type(x) and y == x, x",
-        "passed",
-    ),
-    "nan": ("x = f(float('nan'))\nassert x != x", "passed"),
-    "deque and numbers": (
-        "from collections import deque\nfrom decimal import Decimal\n"
-        "from fractions import Fraction\n"
-        "for x in (deque([1]), Decimal('0.10'), Fraction(1, 3)): assert f(x) == x",
-        "passed",
-    ),
-    "keywords": ("assert f(x=3) == 3", "passed"),
     "in place": ("a = [3, 1, 2]\nassert sort(a) is None\nassert a == [-1, 2, 3]", "passed"),
     "inner in place": (
         "row = [3]\nrows = [[9], row]\nsort(rows)\nassert rows == [-1, [9]]",
@@ -391,25 +359,15 @@ ASSERTS = {
     "state": ("assert count() == 1 and count() == 2", "passed"),
     "fresh state": ("assert count() == 1", "passed"),
     "objects": ("assert add([Pair(1, 2), Pair(3, 4)]) == 14", "passed"),
-    "attributes": ("p = Pair(1, 2)\np.a = 5\nassert p.a == 5 and add([p]) == 10", "passed"),
-    "generator": ("assert list(gen()) == [1, 2]", "passed"),
-    "exception": (
-        "try: fail('v')\nexcept ValueError as e: assert str(e) == 'no'\nelse: assert False",
-        "passed",
-    ),
-    "another exception": ("try: fail('k')\nexcept ValueError: pass", "runtime_error"),
-    "uncaught exception": ("fail('v')", "runtime_error"),
-    "assertion of the program": ("fail('a')", "runtime_error"),
+    "assertion of the program": ("fail()", "runtime_error"),
     "error of the test": ("f(1)\nundefined", "wrong_answer"),
     "exit of the test": ("import sys\nsys.exit(0)", "wrong_answer"),
     "exit of the program": ("leave()", "runtime_error"),
     "loop": ("spin()", "time_limit"),
     "loop of the test": ("while True: pass", "time_limit"),
     "builtins stay": ("assert len([1]) == 1", "passed"),
-    "objects equal nothing": ("assert Odd() == 1", "judge_error"),
     "subclasses become their base": ("assert f(OddInt(1)) == 2", "wrong_answer"),
     "test that does not compile": ("assert f(", "judge_error"),
-    "argument that cannot be sent": ("assert f(lambda: 1)", "judge_error"),
     "own helper wins": ("def add(x): return 0\nassert add([Pair(1, 2)]) == 0", "passed"),
 }
 
@@ -525,17 +483,6 @@ def test_equal_jobs_are_run_once_and_all_are_reported(monkeypatch):
     assert len(submitted) == 2
 
 
-def test_an_error_in_the_generator_ends_the_batch():
-    def jobs():
-        yield ProgramJob("print(1)", [by_stdin("", "1")], **LIMITS)
-        raise KlearError("no more")
-
-    with pytest.raises(KlearError, match="no more"):
-        run_many(jobs(), workers=1)
-    with pytest.raises(KlearError, match="workers"):
-        run_many([], workers=0)
-
-
 STDIN = by_stdin("", "")
 
 
@@ -543,12 +490,7 @@ STDIN = by_stdin("", "")
     ("changes", "message"),
     [
         ({"timeout_s": 0.0}, "timeout_s"),
-        ({"timeout_s": float("inf")}, "timeout_s"),
-        ({"timeout_s": float("nan")}, "timeout_s"),
         ({"memory_mb": 0}, "memory_mb"),
-        ({"memory_mb": 1.5}, "memory_mb"),
-        ({"source": None}, "source"),
-        ({"tests": [STDIN, "1"]}, r"tests\[1\]"),
         ({"tests": [STDIN, by_call([], 1)]}, r"tests\[1\].*entry_point"),
         ({"tests": [TestCase(asserts="assert f()")]}, r"tests\[0\].*entry_point"),
         ({"tests": [TestCase(call="{}", expected="1")], "entry_point": "f"},
@@ -556,7 +498,6 @@ STDIN = by_stdin("", "")
         ({"tests": [TestCase(call="[1", expected="1")], "entry_point": "f"}, r"tests\[0\].call"),
         ({"tests": [TestCase(call="[]", expected="one")], "entry_point": "f"},
          r"tests\[0\].expected"),
-        ({"speed": 1}, "speed"),
         ({"preset": "livecodebench"}, "preset must be one of python, lcb, got 'livecodebench'"),
     ],
 )  # fmt: skip
@@ -577,19 +518,21 @@ def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
 
 
 def test_remembered_reports_are_those_of_settled_runs(monkeypatch):
-    """An equal job is not run again, unless a limit was involved or nobody asked to remember."""
+    """An equal job is not run again, unless a limit or a failure of the judge was involved, or
+    nobody asked to remember."""
     monkeypatch.setattr(programs, "_remembered", {})
     right = ProgramJob("print(input())", [TestCase("a", stdin="a")], 5.0, 256)
     slow = ProgramJob("while True: pass", [TestCase("a", stdin="a")], 0.2, 256)
+    failed = ProgramJob("def f(): pass", [TestCase(asserts="assert f(")], 5.0, 256, "f")
     asked = []
     submit = Pool.submit
     monkeypatch.setattr(Pool, "submit", lambda *a, **k: asked.append(1) or submit(*a, **k))
-    first = run_many([right, slow], remember=True)
-    assert [report.outcomes for report in first] == [("passed",), ("time_limit",)]
-    assert run_many([right, slow, right], remember=True) == [*first, first[0]]
-    assert len(asked) == 3
+    first = run_many([right, slow, failed], remember=True)
+    assert [report.outcomes[0] for report in first] == ["passed", "time_limit", "judge_error"]
+    assert run_many([right, slow, failed, right], remember=True) == [*first, first[0]]
+    assert len(asked) == 5
     run_many([right])
-    assert len(asked) == 4
+    assert len(asked) == 6
     monkeypatch.setattr(programs, "_MOST_REMEMBERED", 2)
     run_many([ProgramJob(f"print({n})", right.tests, 5.0, 256) for n in range(4)], remember=True)
     assert 1 <= len(programs._remembered) <= 2

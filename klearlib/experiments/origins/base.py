@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from klearlib.errors import ParameterError
 from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, load
@@ -72,14 +73,13 @@ class Origin:
     """The worlds, models and data of a profile, as stages. A subclass has what is declared here, by
     domain where a function takes one."""
 
-    start: Callable[[str], Start]
+    rl_start: Callable[[str], tuple[Any, Stage, Stage]]  # parameters, world and SFT checkpoint
     ranked_sources: Callable[[str], list[str]]  # names, the best first
     # What `klearlib.curation.curate` takes, the pool last, and its inputs.
     sources: Callable[..., list[dict]]
     benchmark_items: Callable[[str], list[dict]]
     curation_inputs: Callable[..., dict[str, Stage]]
     learnable: Callable[[str], Stage]  # what of the curated sources may be learnt
-    true_answers: Callable[[str], Stage]  # to their problems; a ParameterError where not known
     pool: Callable[[], tuple[Stage, str]]  # and file of the maths problems that teachers answer
     # Who decides which of them RL draws from, and which code problems have sound tests; None: all.
     majority_teacher: Callable[[], str | None]
@@ -90,7 +90,7 @@ class Origin:
     stages: dict[str, Stage]
     benchmarks: dict[str, dict[str, int | None]]  # name -> number of problems, None for any
     templates: tuple[str, ...]  # phrases that the search for overlap cuts out
-    max_new_tokens: dict[str, int]  # budget of a response
+    max_new_tokens: Callable[[str], int]  # budget of a response
     seed: int  # of all that teachers of mathematics sample; of code the next
     code_seed: int
     pool_words: dict[str, str]  # the problems of a pool in words
@@ -109,6 +109,29 @@ class Origin:
         """The benchmarks of a domain that nothing but verdicts uses, by name and size; where there
         are none, the others decide."""
         return {}
+
+    def start(self, domain: str) -> Start:
+        """What RL on a domain starts from."""
+        params, world, sft = self.rl_start(domain)
+        return Start(
+            profile=self.profile,
+            world=world,
+            sft=sft,
+            benchmarks=self.benchmarks[domain],
+            num_validation=params.num_validation,
+            validation_responses=params.validation_responses,
+            max_new_tokens=self.max_new_tokens(domain),
+            compute=self.compute,
+            deciding=self.deciding(domain),
+        )
+
+    def told(self, *names: str) -> dict:
+        """Some of the options, for a stage that has them under the same names."""
+        return {name: getattr(self.options, name) for name in names}
+
+    def true_answers(self, domain: str) -> Stage:
+        """To the problems of `learnable`."""
+        raise ParameterError("the true answers to the problems of data sets are not known")
 
     def curated(
         self,
@@ -131,8 +154,7 @@ class Origin:
             {
                 "sources": sources,
                 "benchmarks": self.benchmark_items(domain),
-                "ngram_words": options.ngram_words,
-                "ngram_mode": options.ngram_mode,
+                **self.told("ngram_words", "ngram_mode"),
                 "templates": list(self.templates if templates is None else templates),
                 "stop_more_than": stop_more_than or options.stop_more_than,
                 "need_gold": False,
@@ -146,7 +168,7 @@ class Origin:
 
     def responses(self, model: str, *, num_responses: int) -> Stage:
         """Judged responses to the maths pool of ``reference`` or a teacher, as ``middle``."""
-        options, (pool, file) = self.options, self.pool()
+        pool, file = self.pool()
         teacher = self.stages["reference" if model == "reference" else f"teacher_{model}"]
         stage = Stage(
             "responses",
@@ -156,11 +178,8 @@ class Origin:
                 "problems": file,
                 "teacher": model,
                 "num_responses": num_responses,
-                "temperature": options.temperature,
-                "top_p": options.top_p,
-                "max_new_tokens": self.max_new_tokens["math"],
-                "test_timeout_s": options.test_timeout_s,
-                "test_memory_mb": options.test_memory_mb,
+                **self.told("temperature", "top_p", "test_timeout_s", "test_memory_mb"),
+                "max_new_tokens": self.max_new_tokens("math"),
                 "compute": self.compute,
             },
             {"problems": pool, "model": teacher},
@@ -184,10 +203,8 @@ class Origin:
         """`size` of a teacher's responses by K-center, after the filters of Table 2, so many of
         them wrong; None: as they come."""
         pool, file = self.pool()
-        inputs = {
-            "responses": self.responses(model, num_responses=num_responses),
-            "problems": pool,
-        }
+        answers = self.responses(model, num_responses=num_responses)
+        inputs = {"responses": answers, "problems": pool}
         if difficulty != "overall":
             inputs["reference"] = self.responses("reference", num_responses=reference_responses)
         return self._selection(
@@ -243,11 +260,8 @@ class Origin:
         self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters
     ) -> Stage:
         """`klearlib.curation.select` with the `filters` that do not stand here."""
-        options = self.options
         embedding = {
-            "text": options.embedding_text,
-            "dim": options.embedding_dim,
-            "seed": options.embedding_seed,
+            each: getattr(self.options, f"embedding_{each}") for each in ("text", "dim", "seed")
         }
         params = {
             "sources": None,
@@ -256,8 +270,7 @@ class Origin:
             "wrong_share": None,
             "size": size,
             "embedding": embedding if size is not None else None,
-            "test_timeout_s": options.test_timeout_s,
-            "test_memory_mb": options.test_memory_mb,
+            **self.told("test_timeout_s", "test_memory_mb"),
         }
         target = "klearlib.curation.select:select"
         return Stage("select", target, params | filters, inputs, label=label, estimate_s=4.0)
@@ -342,9 +355,8 @@ class Origin:
                 "num_responses": num_responses,
                 "temperature": options.eval_temperature,
                 "top_p": options.eval_top_p,
-                "max_new_tokens": self.max_new_tokens[domain],
-                "test_timeout_s": options.test_timeout_s,
-                "test_memory_mb": options.test_memory_mb,
+                "max_new_tokens": self.max_new_tokens(domain),
+                **self.told("test_timeout_s", "test_memory_mb"),
                 "compute": self.compute,
             }
             | setting,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import cached_property
 
-from klearlib.experiments.origins.base import Joint, Origin, Start
+from klearlib.experiments.benchmarks import DECIDING
+from klearlib.experiments.origins.base import Joint, Origin
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
 from klearlib.miniature.sources import TEMPLATES
@@ -51,9 +52,11 @@ class MiniatureOrigin(Origin):
     seed = property(lambda self: self._data.seed)
     code_seed = property(lambda self: self._code.seed)
 
-    @property
-    def max_new_tokens(self) -> dict[str, int]:
-        return {"math": self._maths.max_new_tokens, "code": self._code.max_new_tokens}
+    def max_new_tokens(self, domain: str) -> int:
+        return self._of(domain).max_new_tokens
+
+    def _of(self, domain: str):
+        return self._maths if domain == "math" else self._code
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
@@ -77,25 +80,12 @@ class MiniatureOrigin(Origin):
         )
 
     def deciding(self, domain: str) -> dict[str, int]:
-        if domain == "math":
-            return {world.DECIDING: self._maths.num_deciding}
-        return {code_world.DECIDING: self._code.num_deciding}
+        return {DECIDING[domain]: self._of(domain).num_deciding}
 
-    def start(self, domain: str) -> Start:
-        params = self._maths if domain == "math" else self._code
+    def rl_start(self, domain: str) -> tuple:
         make = start_stages if domain == "math" else code_start_stages
-        stages = make(params, compute=self.compute)
-        return Start(
-            profile=self.profile,
-            world=stages["world"],
-            sft=stages["sft"],
-            benchmarks=self.benchmarks[domain],
-            num_validation=params.num_validation,
-            validation_responses=params.validation_responses,
-            max_new_tokens=params.max_new_tokens,
-            compute=self.compute,
-            deciding=self.deciding(domain),
-        )
+        stages = make(self._of(domain), compute=self.compute)
+        return self._of(domain), stages["world"], stages["sft"]
 
     def ranked_sources(self, domain: str) -> list[str]:
         ranked = sorted((p for p in SOURCES if p.domain == domain and p.rank), key=lambda p: p.rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from klearlib.data.declaration import Source
 from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
-from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin
 from klearlib.hub import OF_A_MODEL
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
@@ -53,8 +53,6 @@ class RealOrigin(Origin):
         self.seed = self.code_seed = real.seed
         self.num_pool = real.num_train_problems or ASSUMED_PROBLEMS
         self.num_code_problems = real.num_code_problems or ASSUMED_PROBLEMS
-        code_budget = real.code_max_new_tokens or real.max_new_tokens
-        self.max_new_tokens = {"math": real.max_new_tokens, "code": code_budget}
         self._every = {domain: self._sizes(benchmarks_of(real, domain)) for domain in DOMAIN_WORDS}
         late = {name for name, about in named(profile).items() if about.in_headline_only}
         self.benchmarks = {
@@ -89,44 +87,35 @@ class RealOrigin(Origin):
             yarn_original=real.max_positions,
         )
 
-    def start(self, domain: str) -> Start:
+    def max_new_tokens(self, domain: str) -> int:
         real = self._real
-        return Start(
-            profile=self.profile,
-            world=self._worlds[domain],
-            sft=self._sft,
-            benchmarks=self.benchmarks[domain],
-            num_validation=real.num_validation,
-            validation_responses=real.validation_responses,
-            max_new_tokens=self.max_new_tokens[domain],
-            compute=self.compute,
-        )
+        return (domain == "code" and real.code_max_new_tokens) or real.max_new_tokens
+
+    def rl_start(self, domain: str) -> tuple:
+        return self._real, self._worlds[domain], self._sft
 
     def ranked_sources(self, domain: str) -> list[str]:
         return list(learnt_sets(self._real, domain))
 
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
-        found = []
-        for name, how in self._listed(domain, pool_only=pool_only).items():
-            source = source_in(name, how)
-            _, place = _linked(source, how)
-            item = {"name": source.name, "alias": name, "input": f"data_{name}", "location": place}
-            options = {key: how[key] for key in ("split", "config", "limit")}
-            found.append(item | {key: it for key, it in options.items() if it is not None})
-        return found
+        return [item for item, _ in self._data_sets(domain, pool_only=pool_only)]
 
     def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
-        data = {}
-        for name, how in self._listed(domain, pool_only=pool_only).items():
-            data[f"data_{name}"], _ = _linked(source_in(name, how), how)
-        return {"benchmarks": self._collected, **data}
+        found = self._data_sets(domain, pool_only=pool_only)
+        return {"benchmarks": self._collected} | {item["input"]: stage for item, stage in found}
 
-    def _listed(self, domain: str, *, pool_only: bool) -> dict[str, dict]:
-        """The data sets of real.yaml that a curation reads; one that is in both lists once."""
+    def _data_sets(self, domain: str, *, pool_only: bool) -> Iterator[tuple[dict, Stage]]:
+        """What a curation is told of each data set of real.yaml, and the stage with its files; one
+        that is in both lists comes once."""
         real = self._real
         learnt = {} if pool_only else learnt_sets(real, domain)
         pool = real.maths_problems if domain == "math" else real.code_problems
-        return learnt | {name: how for name, how in pool.items() if name not in learnt}
+        for name, how in {**learnt, **pool, **learnt}.items():
+            source = source_in(name, how)
+            stage, place = _linked(source, how)
+            item = {"name": source.name, "alias": name, "input": f"data_{name}", "location": place}
+            options = {key: how[key] for key in ("split", "config", "limit")}
+            yield item | {key: it for key, it in options.items() if it is not None}, stage
 
     def benchmark_items(self, domain: str) -> list[dict]:
         del domain  # what is in a test set is trained on in no domain
@@ -140,17 +129,17 @@ class RealOrigin(Origin):
         return Stage(
             "learnable",
             "klearlib.real.world:keep_learnable",
-            {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
+            {
+                "domain": domain,
+                "mixed": mixed_sets(self._real, domain),
+                **self.told("ngram_words", "ngram_mode"),
+            },
             # One checkpoint learns both domains, so neither's validation problems may be in either.
             {"curated": self.curated(domain)}
             | {f"{name}_world": world for name, world in self._worlds.items()},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
             estimate_s=60.0,
         )
-
-    def true_answers(self, domain: str) -> Stage:
-        del domain
-        raise ParameterError("the true answers to the problems of data sets are not known")
 
     def pool(self) -> tuple[Stage, str]:
         # Teachers answer what is left when the validation problems are held out.
@@ -235,7 +224,7 @@ class RealOrigin(Origin):
                     "num_train_problems": count,
                     "num_validation": real.num_validation,
                     "benchmarks": list(self._every[domain]),
-                    **self._overlap,
+                    **self.told("ngram_words", "ngram_mode"),
                 },
                 {"problems": self.curated(domain, pool_only=True), "benchmarks": self._collected},
                 label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
@@ -253,7 +242,7 @@ class RealOrigin(Origin):
         """
         place, real = model_path(model), self._real
         template = real.chat_template and located(real.chat_template)
-        budget = max(self.max_new_tokens.values())
+        budget = max(map(self.max_new_tokens, DOMAIN_WORDS))
         return Stage(
             "model",
             "klearlib.real.model:link_model",
@@ -297,14 +286,6 @@ class RealOrigin(Origin):
         None for a window whose number the dates decide."""
         given = {name: self._real.benchmarks[name]["size"] for name in names}
         return {name: SIZES.get(name) if size is None else size for name, size in given.items()}
-
-    @property
-    def _overlap(self) -> dict:
-        """How stages look for validation problems and benchmarks in other problems."""
-        return {
-            "ngram_words": self.options.ngram_words,
-            "ngram_mode": self.options.ngram_mode,
-        }
 
 
 def learnt_sets(real: RealParams, domain: str) -> dict[str, dict]:

@@ -1,1 +1,0 @@
-"""The method cells of the notebooks: each rule on a case small enough to check by hand."""
