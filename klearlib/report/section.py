@@ -167,9 +167,9 @@ class Section:
     @property
     def lacks(self) -> str:
         """What is missing, in words."""
-        shown = ", ".join(self.missing[:3]) or "some runs"
-        more = len(self.missing) - 3
-        return f"{shown} and {more} more" if more > 0 else shown
+        if len(self.missing) > 3:
+            return f"{len(self.missing)} runs"
+        return ", ".join(self.missing) or "some runs"
 
     def path(self, name: str, kind: str) -> Path:
         return self.folder / f"{name}.{kind}"
