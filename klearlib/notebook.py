@@ -12,6 +12,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -78,14 +79,17 @@ def _stated(sources: list[str], known: set[str], *, again: bool) -> set[str]:
 
 
 def show_frames(*, digits: int) -> None:
-    """Have this notebook show tables with `digits` decimals and no column or text cut short;
-    nothing happens outside of one."""
-    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+    """Have this notebook show tables with `digits` decimals, no column or text cut short and a dash
+    for what was not measured; nothing happens outside of one."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
         import pandas as pd
 
         pd.set_option("display.precision", digits)
         for cut in ("display.max_columns", "display.max_colwidth"):
             pd.set_option(cut, None)
+        shown = partial(pd.DataFrame.to_html, na_rep="–", notebook=True, max_rows=60)
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, shown)
 
 
 def show_resolved(notebook: str, params) -> pandas.DataFrame:
