@@ -1,6 +1,18 @@
-"""What the tests of rl/ are made of, for the tests of a GPU."""
+"""The GPU, or what stands in for it, and what the tests of rl/ are made of."""
 
 import sys
 from pathlib import Path
 
+import pytest
+from stand_in import stand_in
+from torch.utils import backend_registration
+
 sys.path.append(str(Path(__file__).parents[1] / "rl"))
+
+
+@pytest.fixture(scope="module", params=[pytest.param("cuda", marks=pytest.mark.gpu), "standin"])
+def device(request):
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this torch has no devices written in Python")
+    with pytest.MonkeyPatch.context() as patch:
+        yield stand_in(patch) if request.param == "standin" else request.param

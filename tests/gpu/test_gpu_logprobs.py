@@ -1,4 +1,4 @@
-"""Log-probabilities on CUDA: values and gradients of a CPU, and the memory of a long row."""
+"""Log-probabilities on a GPU or its stand-in: a CPU's values and gradients; a long row's memory."""
 
 import pytest
 import torch
@@ -6,8 +6,6 @@ from small_models import small_model
 
 from klearlib.policy.reader import in_chunks, reader_of
 from klearlib.sft.batches import Example
-
-pytestmark = pytest.mark.gpu
 
 
 def values_and_gradient(model, ids, precision):
@@ -22,15 +20,16 @@ def values_and_gradient(model, ids, precision):
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-4), ("bf16", 0.1)])
-def test_values_and_gradients_are_those_of_a_cpu(new_policy, precision, apart):
+def test_values_and_gradients_are_those_of_a_cpu(new_policy, device, precision, apart):
     ids = torch.randint(0, 250, (5, 60), generator=torch.Generator().manual_seed(0))
     expected = values_and_gradient(new_policy(0), ids, "fp32")
-    found = values_and_gradient(new_policy(0).to("cuda"), ids, precision)
+    found = values_and_gradient(new_policy(0).to(device), ids, precision)
     for value, other in zip(found, expected, strict=True):
         assert float((value - other).norm() / other.norm()) < apart
         assert value.dtype == torch.float32
 
 
+@pytest.mark.gpu
 def test_a_long_row_never_holds_the_logits_of_all_its_tokens():
     """8,192 tokens x 151,936 words are 5 GB in float32, and 10 with their gradient."""
     model = small_model(
