@@ -1,4 +1,4 @@
-"""Sampling on a GPU or its stand-in: a CPU's tokens where nothing is drawn, true log-probabilities."""
+"""Sampling on a GPU or its stand-in: greedy tokens are a CPU's, log-probabilities the trainer's."""
 
 from types import SimpleNamespace
 
