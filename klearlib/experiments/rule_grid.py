@@ -84,7 +84,8 @@ class RuleGridParams(MathsRLParams):
         super().__post_init__()
         for name in ("rules", "more_rules"):  # the defaults have not been read
             object.__setattr__(self, name, _some_rules(getattr(self, name)))
-        whole = {name: asdict(each) for name, each in self.named_variants.items()}
+        # In the order of published files, so that what is rebuilt from them is the same.
+        whole = {name: asdict(each) for name, each in sorted(self.named_variants.items())}
         object.__setattr__(self, "variants", whole)
         if other := sorted({*self.common_rates} - {*self.learning_rates}):
             raise ParameterError(f"common_rates has {other[0]:g}, which learning_rates has not")
