@@ -5,6 +5,8 @@ import pytest
 
 from klearlib.curation.coverage import k_center_greedy
 
+pytestmark = pytest.mark.gpu
+
 
 def test_whole_numbers_give_the_same_order_to_the_last_tie(device):
     points = np.random.default_rng(0).integers(-9, 10, (20_000, 64)).astype(np.float32)

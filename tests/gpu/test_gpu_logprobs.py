@@ -7,6 +7,8 @@ from small_models import small_model
 from klearlib.policy.reader import in_chunks, reader_of
 from klearlib.sft.batches import Example
 
+pytestmark = pytest.mark.gpu
+
 
 def values_and_gradient(model, ids, precision):
     model.zero_grad()
@@ -29,7 +31,6 @@ def test_values_and_gradients_are_those_of_a_cpu(new_policy, device, precision, 
         assert value.dtype == torch.float32
 
 
-@pytest.mark.gpu
 def test_a_long_row_never_holds_the_logits_of_all_its_tokens():
     """8,192 tokens x 151,936 words are 5 GB in float32, and 10 with their gradient."""
     model = small_model(

@@ -5,6 +5,8 @@ import math
 import pytest
 from tiny_runs import ONE_PROBLEM, gain, run, with_one_problem
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.fixture(scope="module")
 def inputs(tiny_stages, device):
@@ -15,7 +17,7 @@ def inputs(tiny_stages, device):
 @pytest.mark.parametrize(
     ("compute", "mismatch"),
     [
-        ({"precision": "fp32"}, 1e-4),
+        pytest.param({"precision": "fp32"}, 1e-4, marks=pytest.mark.slow),
         pytest.param({"precision": "bf16"}, 0.05, marks=pytest.mark.slow),
         ({"precision": "bf16", "gradient_checkpointing": True}, 0.05),
         pytest.param({"precision": "bf16", "micro_batch_tokens": 0}, 0.05, marks=pytest.mark.slow),
@@ -40,7 +42,7 @@ def test_the_trainers_log_probabilities_and_their_correction(inputs, tmp_path):
         assert line["train/correction_capped_share"] < 0.01
 
 
-@pytest.mark.gpu
+@pytest.mark.slow
 def test_it_learns(inputs, tmp_path):
     """As on a CPU: twenty steps on one problem more than double its reward."""
     one = with_one_problem(inputs, tmp_path / "world")

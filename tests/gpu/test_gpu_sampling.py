@@ -13,6 +13,8 @@ from klearlib.policy.engines import open_engine
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
 
+pytestmark = pytest.mark.gpu
+
 DRAWN = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=40, seed=3)
 GREEDY = SamplingSettings(temperature=0.0, top_p=1.0, top_k=0, max_tokens=40, seed=3)
 
@@ -48,7 +50,9 @@ def test_greedy_tokens_are_those_of_a_cpu(trained, problems):
             assert group[0].logp == pytest.approx(other[0].logp, abs=1e-4)
 
 
-@pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-3), ("bf16", 0.3)])
+@pytest.mark.parametrize(
+    ("precision", "apart"), [pytest.param("fp32", 1e-3, marks=pytest.mark.slow), ("bf16", 0.3)]
+)
 def test_log_probabilities_are_the_trainers(trained, problems, precision, apart):
     how = {"group_size": 4, "settings": DRAWN, "precision": precision, "batch_rows": 32}
     groups = sample_groups(trained.gpu, trained.tokenizer, problems, **how)

@@ -12,6 +12,8 @@ from klearlib.run.folder import RunFolder
 from klearlib.sft import train
 from klearlib.sft.train import train_sft
 
+pytestmark = pytest.mark.gpu
+
 HOW = {
     "seed": 0,
     "num_steps": 20,
@@ -36,13 +38,14 @@ def losses(path, tiny_stages, monkeypatch, device, compute):
     return [json.loads(line)["sft/loss"] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compute", "apart"),
     [
-        pytest.param(local_compute(), 2e-3, marks=pytest.mark.slow),
-        pytest.param(local_compute("bf16"), 0.05, marks=pytest.mark.slow),
+        (local_compute(), 2e-3),
+        (local_compute("bf16"), 0.05),
         (local_compute("bf16", gradient_checkpointing=True), 0.05),
-        pytest.param(local_compute("bf16", micro_batch_tokens=0), 0.05, marks=pytest.mark.slow),
+        (local_compute("bf16", micro_batch_tokens=0), 0.05),
     ],
     ids=["fp32", "bf16", "bf16 checkpointing", "bf16 by memory"],
 )
