@@ -43,14 +43,13 @@ def numbers(value):
 
 def run(operator, *args, **kwargs):
     """What `operator` gives on a CPU, where its result belongs."""
-    given = tree_leaves((args, kwargs))
-    target = kwargs.get("device")
+    given, target = tree_leaves((args, kwargs)), kwargs.get("device")
+    moves = operator is aten._to_copy.default
     if operator is aten.copy_.default:
         numbers(args[0]).copy_(numbers(args[1]))
         return args[0]
-    if operator is aten._to_copy.default and target is not None and target.type == "cpu":
+    if moves and target is not None and target.type == "cpu":
         return operator(args[0].held, **kwargs).clone()
-    moves = operator is aten._to_copy.default
     for each in given:
         on_cpu = isinstance(each, torch.Tensor) and not isinstance(each, OnDevice)
         if on_cpu and each.dim() and not moves:
