@@ -7,7 +7,6 @@ import dataclasses
 import dis
 import html
 import inspect
-import itertools
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -78,8 +77,8 @@ class Exploring:
         return tokens_of(steps[step], rule_from(stage.params["rule"]), folder / "model")
 
     def tokens(self, series: str, seed: int, step: int | None = None, rows: int = 8) -> HTML:
-        """The first rows of `batch` as text: a token outside of the clip range is coloured by its
-        corner, and shows its ratio, A and F under the pointer."""
+        """The responses of `batch` with most tokens outside of the clip range as text: such a token
+        is coloured by its corner; under the pointer are its ratio and F."""
         from IPython.display import HTML
 
         return HTML(coloured(self.batch(series, seed, step), rows=rows))
@@ -103,7 +102,8 @@ def tokens_of(file: Path, rule: Rule, model: Path) -> pd.DataFrame:
     with np.load(file, allow_pickle=False) as stored:
         kept = dict(stored.items())
     row, tokenizer = kept.pop("row"), load_tokenizer(model)
-    prompts = np.split(kept.pop("prompt"), np.cumsum(kept.pop("prompt_length"))[:-1])
+    split = np.split(kept.pop("prompt"), np.cumsum(kept.pop("prompt_length"))[:-1])
+    prompts = [each.tolist() for each in split]  # pandas compares attrs by ==
     of_row = {name: kept.pop(name)[row] for name in ("problem", "response", "is_correct")}
     frame = pd.DataFrame(of_row | kept).rename(columns={"advantage": "A"})
     ratio = torch.from_numpy(kept["logp"] - kept["logp_old"]).exp()
@@ -134,12 +134,12 @@ _COLOURS = {
 
 
 def coloured(frame: pd.DataFrame, *, rows: int) -> str:
-    """HTML of the first responses of a batch, see `Exploring.tokens`."""
+    """HTML of some responses of a batch, see `Exploring.tokens`."""
     mark = '<span style="background:{}" title="{}">{}</span>'.format
     legend = [mark(colour, name, name.replace("_", ", ")) for name, colour in _COLOURS.items()]
     parts = [f"<p>ratio, sign of A: {' '.join(legend)}</p>"]
-    groups = frame.groupby(KEY, sort=False)
-    for (problem, response), mine in itertools.islice(groups, rows):
+    groups = sorted(frame.groupby(KEY, sort=False), key=lambda of: -(of[1]["corner"] != "").sum())
+    for (problem, response), mine in groups[:rows]:
         first = mine.iloc[0]
         right = "right" if first["is_correct"] else "not right"
         head = html.escape(f"{problem}, response {response}, {right}, A {first['A']:+.2f}")

@@ -22,6 +22,7 @@ import numpy as np
 
 from klearlib.errors import MissingAsset
 from klearlib.evaluate.counts import COUNTS, Evaluation, read_evaluations
+from klearlib.params import root
 from klearlib.report.section import Section, read_section
 from klearlib.run.files import read_json, write_bytes
 from klearlib.run.provenance import computing_versions
@@ -135,14 +136,15 @@ class Frames(NamedTuple):
 
 
 def read_frames(folder: Path | str) -> Frames:
-    """What `klearlib.results` gives.
+    """What `klearlib.results` gives. A relative folder that is not here is sought in the project.
 
     Raises MissingAsset where no notebook has published its tables in `folder`.
     """
     import pandas as pd
 
+    here = Path(folder)
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
-    for path in sorted(Path(folder).glob(f"*/{RUNS}")):
+    for path in sorted((here if here.is_dir() else root() / folder).glob(f"*/{RUNS}")):
         runs = pd.read_parquet(path)
         runs.insert(0, "notebook", path.parent.name)
         parts[RUNS].append(runs)

@@ -14,7 +14,7 @@ from printed_equations import SPECS
 from rollout_fakes import group, settings
 from tiny_runs import lines
 
-from klearlib.experiments.explore import coloured, tokens_of
+from klearlib.experiments.explore import KEY, coloured, tokens_of
 from klearlib.records import TokenBatch
 from klearlib.rl import token_record
 from klearlib.rl.coefficients import CORNERS
@@ -117,6 +117,12 @@ def test_the_text_is_that_of_the_responses_and_is_escaped(kept):
     assert both and any(known[key].strip() in texts[key] for key in both)
     page = coloured(frame.assign(text="<b>"), rows=2)
     assert "<b>" not in page and "&lt;b&gt;" in page and page.count("<pre") == 2
+    outside = frame["corner"].ne("").groupby([frame[key] for key in KEY]).sum()
+    most = [
+        f"{problem}, response {number}, "
+        for problem, number in outside.nlargest(keep="all", n=1).index
+    ]
+    assert outside.max() and any(name in coloured(frame, rows=1) for name in most)
 
 
 def test_a_large_update_keeps_its_first_rows(tmp_path, monkeypatch):
