@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from klearlib.params.files import OVERVIEW, SMOKE, files_of
 from klearlib.params.place import read_place
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
@@ -63,7 +64,9 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         # A folder of changed parameters has the notebooks that were asked for.
         absent=[]
         if place.changes
-        else _absent([each.name for each in notebooks if each.name not in published], entries),
+        else _absent(
+            [each.name for each in notebooks if each.name not in published], entries, place.profile
+        ),
         has_deviations=deviations.is_file(),
         formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
         read_csv=read_csv,
@@ -88,13 +91,15 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     return {name: text for name, text in joined.items() if text}
 
 
-def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
-    """Those of `names` with a claim that no neighbouring folder has a final verdict on, and the
-    folders that have verdicts on others of theirs."""
-    found = []
+def _absent(names: Iterable[str], entries: Sequence[dict], profile: str) -> list[str]:
+    """Those of `names` that the profile has, or neighbouring folders, with a claim that no
+    neighbour has a final verdict on, and the folders that have verdicts on others of theirs."""
+    known, found = {*files_of(profile), OVERVIEW}, []
     for name in names:
         mine = [entry for entry in entries if entry["notebook"] == name]
         beside = sorted({entry["elsewhere"] for entry in mine} - {None})
+        if not beside and name not in known and profile != SMOKE:
+            continue
         if not mine or any(entry["interim"] or not entry["elsewhere"] for entry in mine):
             found.append(f"{name} (parts are in {', '.join(beside)})" if beside else name)
     return found
