@@ -1,0 +1,176 @@
+"""Stage ``left_out``: what the corners of the clip range do to a policy, one left out at a time."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from klearlib.data.problems import read_problems
+from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import plan_batches
+from klearlib.policy.compute import Compute
+from klearlib.policy.engines import open_engine
+from klearlib.policy.load import load_policy
+from klearlib.rl import schedule
+from klearlib.rl.coefficients import CORNERS, corner_masks
+from klearlib.rl.logprobs import trainer_logprobs
+from klearlib.rl.metrics import UpdateSums
+from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.rollouts import RolloutBatch, Row, form_batch, mini_batches
+from klearlib.rl.rule_specs import rule_from
+from klearlib.rl.settings import RLSettings
+from klearlib.rl.train import train_on, update
+from klearlib.verify.groups import judge_groups
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+PARTS: dict[str, dict[str, float | None]] = {
+    "nothing": {},
+    **{corner: {corner: 0.0} for corner in CORNERS},
+    "floor": {"low_negative": None},
+}
+"""What is left out -> what F becomes: 0 in a corner, or, without the floor, the ratio below."""
+UPDATES = 4
+"""By the whole rule, and after them for each of `PARTS`, where the batch has as many."""
+
+
+def leave_corners_out(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    rule: dict,
+    settings: dict,
+    compute: dict,
+    learning_rate: float,
+) -> None:
+    """From ``inputs["rl"]/model``, where a run of RL with these settings and seed ended, `UPDATES`
+    updates at `learning_rate` by the whole rule, and as many more, once for each of `PARTS`.
+
+    A batch of rollouts is trained on as the run would, which fills AdamW's averages. A further one
+    of twice as many problems has the mini-batches of all that follows: one for each of the first
+    updates, and others, the same for all of `PARTS`, for those after them. Old log-probabilities
+    are the trainer's.
+
+    Writes one line of metrics.jsonl: ``score/before`` at those weights, and of each part, as in
+    ``score/nothing``, ``score`` (the validation set at temperature 1), ``moved_negative``,
+    ``moved_positive`` and ``moved_low`` (mean change of the log-probability by the latter updates,
+    in nats a token of their mini-batches: of those with a negative and a positive advantage, and of
+    those that stood in the low corner before it; None where there are none), ``entropy`` and
+    ``grad_norm``, means over the updates.
+
+    Args:
+        rule: by corners, with constants. learning_rate: of AdamW. The others are those of
+            `klearlib.rl.train.train_rl`.
+
+    Raises:
+        KlearError: all responses to nearly all problems are right, or all are wrong.
+    """
+    rule, settings, compute = rule_from(rule), RLSettings(**settings), Compute(**compute)
+    path = inputs["rl"] / "model"
+    model, tokenizer = load_policy(path, attention=compute.attention)
+    plan = plan_batches(model, compute, parts_count=False)
+    problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+    folder.load_checkpoint()
+    done = settings.num_steps
+    order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
+    how = {"settings": settings, "plan": plan}
+    validation = replace(settings, benchmarks={}, deciding={})
+
+    with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
+
+        def rollouts(step: int, count: int) -> RolloutBatch:
+            chosen = [problems[index] for index in itertools.islice(order, count)]
+            engine.wake()
+            responses = engine.sample_groups(
+                chosen,
+                group_size=settings.group_size,
+                settings=schedule.rollout_sampling(settings, seed=seed, step=step),
+            )
+            engine.sleep()
+            groups = judge_groups(chosen, responses, **schedule.judging(settings, seed=seed))
+            return form_batch(groups, settings)
+
+        def score() -> float:
+            engine.wake()
+            records = schedule.evaluations(
+                engine, inputs["world"], validation, seed=seed, step=settings.num_steps
+            )
+            engine.sleep()
+            return float(records["validation"].correct.mean())
+
+        def now(parts: Sequence[Sequence[Row]]) -> list[Row]:
+            """The rows with `logp_old` by the weights of now."""
+            of = {"temperature": settings.temperature, "plan": plan}
+            return [row for rows in parts for row in trainer_logprobs(model, rows, **of)]
+
+        batch = rollouts(done + 1, settings.num_problems)
+        train_on(batch, model, optimizer, rule=rule, step=done + 1, **how)
+        sampled = mini_batches(
+            rollouts(done + 2, 2 * settings.num_problems),
+            mini_batch_problems=settings.mini_batch_problems,
+            positives=settings.positives,
+        )
+        parts = [now([rows]) for rows in sampled[: 2 * UPDATES]]
+        if len(parts) < 2:
+            raise KlearError(
+                "hardly a group of the rollouts has right and wrong responses, so that nothing can "
+                "be left out: raise num_problems"
+            )
+        first, second = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        for rows in first:
+            sums = UpdateSums(Mismatch(settings.max_new_tokens))
+            update(model, optimizer, rows, sums, rule=rule, count_mismatch=False, **how)
+        weights, averages = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        before = now(second)
+        old = [row for rows in second for row in rows]
+        low = torch.cat([_in_low_corner(*pair, rule) for pair in zip(before, old, strict=True)])
+        negative = torch.cat([torch.full_like(r.logp_old, r.advantage) for r in old]) < 0  # [K]
+        line: dict[str, float | None] = {"step": 1, "score/before": score()}
+        for number, (name, change) in enumerate(PARTS.items()):
+            folder.progress(number, len(PARTS), name)
+            model.load_state_dict(weights)
+            optimizer.load_state_dict(copy.deepcopy(averages))
+            sums = UpdateSums(Mismatch(settings.max_new_tokens))
+            own = replace(rule, **change)
+            for rows in second:
+                update(model, optimizer, rows, sums, rule=own, count_mismatch=False, **how)
+            pairs = zip(now(second), before, strict=True)
+            moved = torch.cat([(a.logp_old - b.logp_old).double() for a, b in pairs])  # [K]
+            measured = {
+                "score": score(),
+                "moved_negative": _mean(moved[negative]),
+                "moved_positive": _mean(moved[~negative]),
+                "moved_low": _mean(moved[low]),
+                "entropy": sums.entropy / sums.num_tokens,
+                "grad_norm": _mean(torch.tensor(sums.grad_norms)),
+            }
+            line |= {f"{metric}/{name}": value for metric, value in measured.items()}
+    folder.append_metrics(line)
+    folder.progress(len(PARTS), len(PARTS))
+
+
+def _in_low_corner(now: Row, old: Row, rule) -> torch.Tensor:
+    """bool [T]: the tokens of a response with r below the clip range and A < 0."""
+    ratio, advantage = (now.logp_old - old.logp_old).exp(), torch.tensor(old.advantage)
+    return corner_masks(ratio, advantage, rule)["low_negative"]
+
+
+def _mean(values: torch.Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
