@@ -20,16 +20,25 @@ from klearlib.experiments.own_rates import useful_rates
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import at_rate, read_rules, require_usable, rule_key, rule_title
-from klearlib.params import RLOptions
+from klearlib.params import LOCAL, RLOptions
 from klearlib.params.fields import Record, amended, choice, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.curves import CORNER_TITLES
 from klearlib.run.stage import Stage
 
 FIRST = ("gppo_ratio_low", "gppo", "gppo_no_low", "clip_higher")
 """The rules of E1 and E8, which run first, and what the others are compared with."""
 BASELINE = "clip_higher"
-VARIANTS, VALIDATION = "variants", "validation"
+VARIANTS, LEFT_OUT, VALIDATION = "variants", "left out", "validation"
+STEEP = "gppo"
+"""The rule whose corners are left out one at a time."""
+PARTS = {
+    "nothing": "nothing",
+    **{corner: title.split("\n")[0] for corner, title in CORNER_TITLES.items()},
+    "floor": "the floor: F = r low",
+}
+"""What is left out (`klearlib.rl.left_out.PARTS`) -> what people call it."""
 
 
 def _some_rules(given: object) -> list[str | dict]:
@@ -166,8 +175,28 @@ class RuleGrid(Experiment):
                 found[f"{name}: {rule_key(rule)}", seed] = stage
         return found
 
+    @cached_property
+    def left_out_arms(self) -> dict[Arm, Stage]:
+        """(GPPO, seed) -> the updates at its largest rate that follow its run at the smallest
+        common one, for the seeds whose gradients are measured by corner."""
+        p, found = self.params, {}
+        asked = [v for v in p.named_variants.values() if v.options.get("corner_gradients")]
+        seeds = dict.fromkeys(seed for each in asked for seed in each.seeds or p.seeds)
+        for seed in seeds if STEEP in self.rules and p.engine == LOCAL else ():
+            run = self.arms[at_rate(min(p.common_rates), STEEP), seed]
+            found[STEEP, seed] = Stage(
+                "left_out",
+                "klearlib.rl.left_out:leave_corners_out",
+                run.params
+                | {"learning_rate": max(self.rates_of(STEEP)), "num_updates": 4, "parts": [*PARTS]},
+                {n: each for n, each in run.inputs.items() if n in ("world", "pool")} | {"rl": run},
+                label=f"updates with one corner left out, seed {seed}",
+                estimate_s=60.0,
+            )
+        return found
+
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        return super().run_sets() | {VARIANTS: self.variant_arms}
+        return super().run_sets() | {VARIANTS: self.variant_arms, LEFT_OUT: self.left_out_arms}
 
     def at(self, rate: float) -> Results:
         """The runs at one learning rate, by rule."""

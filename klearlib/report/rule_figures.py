@@ -120,20 +120,25 @@ def mechanism(
     *,
     titles: Mapping[str, str],
     floor: float,
+    left_out: pd.DataFrame | None = None,
 ) -> Figure:
-    """The low corner's share of the gradient, what it moves, and the one-logit model.
+    """The low corner's share of the gradient, what it moves, the one-logit model, and what leaving
+    out a corner does.
 
     corner, inside: squared norms, moved: nats; columns series, seed, step, value. floor: the
-    constant F of GPPO's low corner.
+    constant F of GPPO's low corner. left_out: columns left_out, minus_nothing, low and high, in
+    points; those without a difference are not drawn.
     """
     both = corner.merge(inside, on=["series", "seed", "step"], suffixes=("", "_inside"))
     both = both[both["value_inside"] > 0]
     if not len(both):
         return learning_curves(both.reindex(columns=COLUMNS))  # which says so
     both = both.assign(value=both["value"] / both["value_inside"])
-    figure = new_figure(11.5, 3.9)
+    drawn = None if left_out is None else left_out.dropna(subset="minus_nothing")
+    has_fourth = drawn is not None and len(drawn)
+    figure = new_figure(15.5 if has_fourth else 11.5, 3.9)
     with figure_style():
-        left, middle, right = figure.subplots(1, 3)
+        left, middle, right, *fourth = figure.subplots(1, 4 if has_fourth else 3)
         for axis, frame in ((left, both), (middle, moved)):
             means = frame.groupby(["series", "step"])["value"].mean()
             for name in series_order(frame["series"]):
@@ -153,4 +158,13 @@ def mechanism(
         right.set_title("one logit of a rare token,\nchange by n pushes")
         left.legend(fontsize=8)
         right.legend(fontsize=8)
+        for axis in fourth:
+            place, value = np.arange(len(drawn)), drawn["minus_nothing"].to_numpy()
+            spread = np.stack([value - drawn["low"], drawn["high"] - value])
+            axis.axvline(0, color=_PALE, linewidth=1.0)
+            axis.errorbar(value, place, xerr=spread, fmt="o", color=_INK, capsize=3)
+            axis.set_yticks(place, labels=[textwrap.fill(x, 14) for x in drawn["left_out"]])
+            axis.invert_yaxis()
+            axis.set_xlabel("points of score")
+            axis.set_title("left out, less the whole rule,\nscore after four updates")
     return figure

@@ -37,8 +37,6 @@ PARTS: dict[str, dict[str, float | None]] = {
     "floor": {"low_negative": None},
 }
 """What is left out -> what F becomes: 0 in a corner, or, without the floor, the ratio below."""
-UPDATES = 4
-"""By the whole rule, and after them for each of `PARTS`, where the batch has as many."""
 
 
 def leave_corners_out(
@@ -50,13 +48,15 @@ def leave_corners_out(
     settings: dict,
     compute: dict,
     learning_rate: float,
+    num_updates: int,
+    parts: list[str],
 ) -> None:
-    """From ``inputs["rl"]/model``, where a run of RL with these settings and seed ended, `UPDATES`
-    updates at `learning_rate` by the whole rule, and as many more, once for each of `PARTS`.
+    """From ``inputs["rl"]/model``, where a run of RL with these settings and seed ended, some
+    updates at `learning_rate` by the whole rule, and as many more, once for each of `parts`.
 
     A batch of rollouts is trained on as the run would, which fills AdamW's averages. A further one
     of twice as many problems has the mini-batches of all that follows: one for each of the first
-    updates, and others, the same for all of `PARTS`, for those after them. Old log-probabilities
+    updates, and others, the same for all of `parts`, for those after them. Old log-probabilities
     are the trainer's.
 
     Writes one line of metrics.jsonl: ``score/before`` at those weights, and of each part, as in
@@ -67,7 +67,8 @@ def leave_corners_out(
     ``grad_norm``, means over the updates.
 
     Args:
-        rule: by corners, with constants. learning_rate: of AdamW. The others are those of
+        rule: by corners, with constants. learning_rate: of AdamW. num_updates: either time; fewer
+            where the batch has fewer mini-batches. parts: of `PARTS`. The others are those of
             `klearlib.rl.train.train_rl`.
 
     Raises:
@@ -113,11 +114,12 @@ def leave_corners_out(
             engine.sleep()
             return float(records["validation"].correct.mean())
 
-        def now(parts: Sequence[Sequence[Row]]) -> list[Row]:
-            """The rows with `logp_old` by the weights of now."""
+        def now(several: Sequence[Sequence[Row]]) -> list[Row]:
+            """The rows of mini-batches with `logp_old` by the weights of now."""
             of = {"temperature": settings.temperature, "plan": plan}
-            return [row for rows in parts for row in trainer_logprobs(model, rows, **of)]
+            return [row for rows in several for row in trainer_logprobs(model, rows, **of)]
 
+        # A fresh AdamW divides by averages of a single gradient: its first steps are too long.
         batch = rollouts(done + 1, settings.num_problems)
         train_on(batch, model, optimizer, rule=rule, step=done + 1, **how)
         sampled = mini_batches(
@@ -125,13 +127,14 @@ def leave_corners_out(
             mini_batch_problems=settings.mini_batch_problems,
             positives=settings.positives,
         )
-        parts = [now([rows]) for rows in sampled[: 2 * UPDATES]]
-        if len(parts) < 2:
+        # Before the first update, so that its ratios are 1.
+        renewed = [now([rows]) for rows in sampled[: 2 * num_updates]]
+        if len(renewed) < 2:
             raise KlearError(
                 "hardly a group of the rollouts has right and wrong responses, so that nothing can "
                 "be left out: raise num_problems"
             )
-        first, second = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+        first, second = renewed[: len(renewed) // 2], renewed[len(renewed) // 2 :]
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
         for rows in first:
@@ -143,12 +146,12 @@ def leave_corners_out(
         low = torch.cat([_in_low_corner(*pair, rule) for pair in zip(before, old, strict=True)])
         negative = torch.cat([torch.full_like(r.logp_old, r.advantage) for r in old]) < 0  # [K]
         line: dict[str, float | None] = {"step": 1, "score/before": score()}
-        for number, (name, change) in enumerate(PARTS.items()):
-            folder.progress(number, len(PARTS), name)
+        for number, name in enumerate(parts):
+            folder.progress(number, len(parts), name)
             model.load_state_dict(weights)
-            optimizer.load_state_dict(copy.deepcopy(averages))
+            optimizer.load_state_dict(copy.deepcopy(averages))  # it takes over the tensors
             sums = UpdateSums(Mismatch(settings.max_new_tokens))
-            own = replace(rule, **change)
+            own = replace(rule, **PARTS[name])
             for rows in second:
                 update(model, optimizer, rows, sums, rule=own, count_mismatch=False, **how)
             pairs = zip(now(second), before, strict=True)
@@ -163,7 +166,7 @@ def leave_corners_out(
             }
             line |= {f"{metric}/{name}": value for metric, value in measured.items()}
     folder.append_metrics(line)
-    folder.progress(len(PARTS), len(PARTS))
+    folder.progress(len(parts), len(parts))
 
 
 def _in_low_corner(now: Row, old: Row, rule) -> torch.Tensor:

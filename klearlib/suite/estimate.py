@@ -275,6 +275,15 @@ def _reward_noise(stage: Stage, setup: Setup) -> Cost:
     return _rollouts(setup, settings, updates=made, passes=rewards)
 
 
+def _left_out(stage: Stage, setup: Setup) -> Cost:
+    settings, parts = stage.params["settings"], len(stage.params["parts"])
+    rows = settings["num_validation"] * settings["validation_responses"]
+    updates = 8 + stage.params["num_updates"] * (1 + parts)  # of three batches of rollouts
+    cost = _rollouts(setup, settings | {"num_steps": 3}, updates=updates, forward_again=True)
+    budget = settings["max_new_tokens"]
+    return cost + sampling(setup, calls=1 + parts, rows=rows, budget=budget)
+
+
 def _evaluate(stage: Stage, setup: Setup) -> Cost:
     return _benchmarks(setup, stage.params, stage.params["num_responses"])
 
@@ -306,6 +315,7 @@ RULES: dict[str, tuple[Callable[[Stage, Setup], Cost], str]] = {
     "klearlib.rl.train:train_rl": (_rl, "sft"),
     "klearlib.scale.stage:train_rl": (_rl, "sft"),
     "klearlib.rl.reward_noise:compare_rewards": (_reward_noise, "sft"),
+    "klearlib.rl.left_out:leave_corners_out": (_left_out, "rl"),
     "klearlib.evaluate.harness:evaluate_benchmarks": (_evaluate, "model"),
     "klearlib.curation.responses:respond": (_respond, "model"),
 }

@@ -13,12 +13,16 @@ from fake_runs import HOW, again, finish, published, verdicts
 from klearlib.errors import ParameterError
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.clipping_arms import ClippingParams
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb12_rules import Rules
 from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
+from klearlib.experiments.rule_grid import PARTS
 from klearlib.experiments.rules import at_rate
 from klearlib.params import load
 from klearlib.params.place import differences
+from klearlib.rl import left_out
+from klearlib.run.folder import RunFolder
 
 RATES = [1e-4, 2e-4, 4e-4]
 VARIANT = {"rules": ["clip_higher", "gppo"], "seeds": [0, 1]}
@@ -30,6 +34,7 @@ VALUES = HOW | {
     "common_rates": RATES[:2],
     "variants": {"old rollouts": VARIANT | {"options": {"policy_lag": 2}}},
 }
+LEFT_OUT_METRICS = ("moved_negative", "moved_low", "entropy", "grad_norm")
 CORNER = {"train/token_share_low_negative": 0.1}
 
 
@@ -127,13 +132,40 @@ def test_a_run_that_falls_on_validation_has_collapsed(decides):
 
 def test_the_section_has_its_figures(decides):
     measured = {"by corner": VARIANT | {"options": {"corner_gradients": True}}}
-    e = finish_rules(rules(variants=measured), {})
+    e = rules(variants=measured)
+    for (_, seed), stage in e.left_out_arms.items():
+        folder = RunFolder(stage.folder(runs_dir()))
+        folder.load_checkpoint()
+        scores = {name: 0.1 * place + 0.01 * seed * place for place, name in enumerate(PARTS)}
+        others = {f"{metric}/{name}": None for metric in LEFT_OUT_METRICS for name in PARTS}
+        line = {f"score/{name}": value for name, value in scores.items()}
+        folder.append_metrics({"step": 1, "score/before": 0.5} | line | others)
+        folder.finish()
+    e = finish_rules(e, {})
     written = json.loads(published(e)["section.json"])
     names = ["coefficients", "windows", "forest", "profile", "mechanism"]
     assert [each["name"] for each in written["figures"]] == names
     tables = {"rules", "common", "rates", "variants", "corners", "replicates", "looked_at"}
-    assert {each["name"] for each in written["tables"]} == tables
+    assert {each["name"] for each in written["tables"]} == tables | {"left_out"}
     assert len(e.table("corners")) == 2 * 4
+    left_out = e.table("left_out").set_index("left_out")
+    assert left_out["seeds"].eq(2).all() and np.isnan(left_out.loc["nothing", "minus_nothing"])
+    assert left_out.loc["r low, A < 0", "minus_nothing"] == pytest.approx(10.5)  # 10 and 11
+    assert left_out.loc["the floor: F = r low", "minus_nothing"] == pytest.approx(52.5)
+    assert len(e.figure("mechanism").axes) == 4
+
+
+def test_corners_are_left_out_after_the_run_at_the_smallest_common_rate(project):
+    assert not rules().left_out_arms
+    measured = {"by corner": VARIANT | {"options": {"corner_gradients": True}}}
+    e = rules(variants=measured)
+    assert list(e.left_out_arms) == [("gppo", 0), ("gppo", 1)]
+    stage = e.left_out_arms["gppo", 1]
+    assert stage.inputs["rl"].key == e.arms[at_rate(RATES[0], "gppo"), 1].key
+    assert stage.params["learning_rate"] == RATES[-1]
+    assert set(stage.params["parts"]) == set(PARTS) == set(left_out.PARTS)
+    assert stage.params["settings"]["learning_rate"] == RATES[0]
+    assert not rules(variants=measured, rules=["clip_higher", "gppo_no_low"]).left_out_arms
 
 
 def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
