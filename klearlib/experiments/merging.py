@@ -19,14 +19,15 @@ from klearlib.report.section import SampleItem, Section
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
     """Join published results folders into `out`, and decide all claims anew; the report.
 
-    Every arm of a replicate comes from one of them, its variants may come from another.
+    Every arm of a replicate comes from one of them, its variants may come from another; two may
+    have the very same runs.
     other_versions: also where stages, or what they are made from, have other code or libraries; the
     notes of the report say so.
 
     Raises:
         ParameterError: a folder is not a results folder of this version or is named twice, `out`
             holds something, or they differ in profile, parameters or rules.
-        KlearError: two have runs of one replicate, or they differ in code or in facts.
+        KlearError: two have other runs of one replicate, or they differ in code or in facts.
     """
     paths = {each: (root() / each).resolve() for each in folders}
     if len({*paths.values()}) < len(folders):
@@ -90,7 +91,13 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
     owner: dict[tuple[str, int], str] = {}  # set of runs and replicate -> folder
     for folder, part in parts.items():
         cells = {(kind, seed) for kind, _, seed in part.arms}
-        if twice := sorted(cells & owner.keys()):
+        # A folder of one machine shows all that is done there, the beginnings of others' too.
+        same = {
+            (kind, seed)
+            for kind, series, seed in arms.keys() & part.arms.keys()
+            if arms[kind, series, seed].about == part.arms[kind, series, seed].about
+        }
+        if twice := sorted((cells & owner.keys()) - same):
             seeds = ", ".join(map(str, sorted({seed for _, seed in twice})))
             raise KlearError(
                 f"{name}: runs of {seeds} are in {owner[twice[0]]} and in {folder}: all arms of a "

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_runs import HOW, again, finish, finish_all, published
@@ -166,6 +167,7 @@ def test_halves_joined_are_the_whole(project, monkeypatch):
 
 def test_what_cannot_be_joined(project, monkeypatch):
     first, second = pieces(project, monkeypatch, [0], [0, 1])
+    changed(root() / second / "05_clipping" / "runs.parquet", "weights")
     with pytest.raises(KlearError, match="runs of 0 are in results/piece0 and in results/piece1"):
         merge([first, second], "results/joined")
     for out, words in ((first, "is there already"), ("results/joined", "is named twice")):
@@ -180,6 +182,21 @@ def test_what_cannot_be_joined(project, monkeypatch):
     with pytest.raises(ParameterError, match="only equal parameters"):
         merge([first, second], "results/joined")
     assert not (root() / "results/joined").exists()  # nothing is begun
+
+
+def test_the_very_same_runs_may_be_in_two_folders(project, monkeypatch):
+    first, second = pieces(project, monkeypatch, [0, 1], [0, 1, 2])
+    runs = [root() / each / "05_clipping" / "runs.parquet" for each in (first, second)]
+    tables = [pq.read_table(path) for path in runs]
+    columns = ("provenance", "seconds")
+    mine = tables[1].to_pylist()
+    known = {(row["series"], row["seed"]): row for row in tables[0].to_pylist()}
+    for row in mine:
+        row |= {name: known.get((row["series"], row["seed"]), row)[name] for name in columns}
+    pq.write_table(pa.Table.from_pylist(mine, schema=tables[1].schema), runs[1])
+    joined = merge([first, second], "results/joined").parent
+    read = Published.read(joined / "05_clipping")
+    assert {seed for _, _, seed in read.arms} == {0, 1, 2} and read.section.complete
 
 
 def test_verdicts_by_other_rules_are_not_joined(project, monkeypatch):
@@ -209,7 +226,7 @@ def changed(path: Path, column: str) -> None:
     """Another text in a column of a parquet file."""
     table = pq.read_table(path)
     place = table.schema.get_field_index(column)
-    pq.write_table(table.set_column(place, column, [["other"] * table.num_rows]), path)
+    pq.write_table(table.set_column(place, column, [['["other"]'] * table.num_rows]), path)
 
 
 def test_runs_of_other_code_are_joined_on_request_alone(project, monkeypatch):
