@@ -136,7 +136,7 @@ def mechanism(
     both = both.assign(value=both["value"] / both["value_inside"])
     drawn = None if left_out is None else left_out.dropna(subset="minus_nothing")
     has_fourth = drawn is not None and len(drawn)
-    figure = new_figure(15.5 if has_fourth else 11.5, 3.9)
+    figure = new_figure(15.5 if has_fourth else 11.5, 4.2)
     with figure_style():
         left, middle, right, *fourth = figure.subplots(1, 4 if has_fourth else 3)
         for axis, frame in ((left, both), (middle, moved)):
@@ -156,7 +156,7 @@ def mechanism(
         right.plot(pushes, -floor * pushes, **look, label=f"F = {floor:g}")
         right.set_xlabel("pushes times rate, n eta")
         right.set_title("one logit of a rare token,\nchange by n pushes")
-        left.legend(fontsize=8)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         right.legend(fontsize=8)
         for axis in fourth:
             place, value = np.arange(len(drawn)), drawn["minus_nothing"].to_numpy()
