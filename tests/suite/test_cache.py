@@ -44,13 +44,13 @@ def changed_by(project: Path, file: str, old: str, new: str) -> set[str]:
 @pytest.mark.parametrize(
     ("file", "old", "new", "changed"),
     [
-        (OTHER, "num_steps: 8", "num_steps: 2", {f"parameters of {OTHER}"}),
+        (OTHER, "num_steps: 6", "num_steps: 2", {f"parameters of {OTHER}"}),
         (OTHER, "test_filter: {}", "test_filter: {threshold: 0.4}", {f"parameters of {OTHER}"}),
         # Neither a comment nor what cannot change a result counts.
         (OTHER, "# paper: 8", "# changed", set()),
         (OTHER, "workers: 0", "workers: 1", set()),
         (NAME, "num_steps: 12", "num_steps: 3", {"parameters"}),
-        ("08_test_filter", "num_steps: 8", "num_steps: 2", set()),
+        ("08_test_filter", "num_steps: 6", "num_steps: 2", set()),
         ("worlds", "modulus: 10 ", "modulus: 7 ", {"worlds.yaml, miniature"}),
         ("worlds", "num_tests: 16", "num_tests: 17", {"worlds.yaml, code_miniature"}),
         ("worlds", "num_maths: 800", "num_maths: 80", set()),
