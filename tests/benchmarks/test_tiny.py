@@ -57,7 +57,13 @@ def files(folder):
     }
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+# Kills of whole runs take 20 s; tests/run kills stages in every way.
+SLOW = {"kills.py"}
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(s, marks=pytest.mark.slow if s in SLOW else ()) for s in SCRIPTS]
+)
 def test_it_runs_and_keeps_nothing(script, run, clone, tmp_path):
     before = files(clone)
     code, output = run(script, tmp_path)
