@@ -92,12 +92,13 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
     for folder, part in parts.items():
         cells = {(kind, seed) for kind, _, seed in part.arms}
         # A folder of one machine shows all that is done there, the beginnings of others' too.
-        same = {
+        shared = {(kind, seed) for kind, _, seed in arms.keys() & part.arms.keys()}
+        differ = {
             (kind, seed)
             for kind, series, seed in arms.keys() & part.arms.keys()
-            if arms[kind, series, seed].about == part.arms[kind, series, seed].about
+            if arms[kind, series, seed].about != part.arms[kind, series, seed].about
         }
-        if twice := sorted((cells & owner.keys()) - same):
+        if twice := sorted((cells & owner.keys()) - (shared - differ)):
             seeds = ", ".join(map(str, sorted({seed for _, seed in twice})))
             raise KlearError(
                 f"{name}: runs of {seeds} are in {owner[twice[0]]} and in {folder}: all arms of a "

@@ -65,6 +65,12 @@ def files_of(profile: str) -> set[str]:
     return {path.stem for path in folder.glob("*.yaml") if path.name not in _SHARED}
 
 
+def has_notebook(profile: str, notebook: str) -> bool:
+    """Whether `profile` has values for it: a file, or the defaults, which are those of `SMOKE` and
+    of the overview."""
+    return notebook in files_of(profile) or notebook == OVERVIEW or profile == SMOKE
+
+
 def load_profile(profile: str, notebook: str) -> dict:
     """The values of one parameter file, unchecked but with `profile` filled in; none for `SMOKE`,
     whose values are the defaults, and for the overview, which has none.
@@ -73,7 +79,7 @@ def load_profile(profile: str, notebook: str) -> dict:
     """
     if notebook in files_of(profile):
         values = _read(root() / "params" / profile / f"{notebook}.yaml")
-    elif notebook == OVERVIEW or profile == SMOKE:
+    elif has_notebook(profile, notebook):
         values = {}
     else:
         near = did_you_mean(notebook, sorted(files_of(profile)))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from klearlib.params.files import OVERVIEW, SMOKE, files_of
+from klearlib.params.files import has_notebook
 from klearlib.params.place import read_place
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
@@ -94,11 +94,11 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
 def _absent(names: Iterable[str], entries: Sequence[dict], profile: str) -> list[str]:
     """Those of `names` that the profile has, or neighbouring folders, with a claim that no
     neighbour has a final verdict on, and the folders that have verdicts on others of theirs."""
-    known, found = {*files_of(profile), OVERVIEW}, []
+    found = []
     for name in names:
         mine = [entry for entry in entries if entry["notebook"] == name]
         beside = sorted({entry["elsewhere"] for entry in mine} - {None})
-        if not beside and name not in known and profile != SMOKE:
+        if not beside and not has_notebook(profile, name):
             continue
         if not mine or any(entry["interim"] or not entry["elsewhere"] for entry in mine):
             found.append(f"{name} (parts are in {', '.join(beside)})" if beside else name)

@@ -21,10 +21,10 @@ from klearlib.rl import schedule
 from klearlib.rl.coefficients import CORNERS, corner_masks
 from klearlib.rl.logprobs import trainer_logprobs
 from klearlib.rl.metrics import UpdateSums
-from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.mismatch import Mismatch, log_ratio
 from klearlib.rl.rollouts import RolloutBatch, Row, form_batch, mini_batches
 from klearlib.rl.rule_specs import rule_from
-from klearlib.rl.settings import RLSettings
+from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
 from klearlib.rl.train import train_on, update
 from klearlib.verify.groups import judge_groups
 
@@ -75,9 +75,10 @@ def leave_corners_out(
         KlearError: all responses to nearly all problems are right, or all are wrong.
     """
     rule, settings, compute = rule_from(rule), RLSettings(**settings), Compute(**compute)
+    require_counted_parts(settings, compute.micro_batch_tokens)
     path = inputs["rl"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
-    plan = plan_batches(model, compute, parts_count=False)
+    plan = plan_batches(model, compute, parts_count=parts_count(settings))
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -90,7 +91,7 @@ def leave_corners_out(
     done = settings.num_steps
     order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
     how = {"settings": settings, "plan": plan}
-    validation = replace(settings, benchmarks={}, deciding={})
+    validation = replace(settings, benchmarks={}, deciding={})  # what is measured after a last step
 
     with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
 
@@ -143,8 +144,8 @@ def leave_corners_out(
         weights, averages = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
         before = now(second)
         old = [row for rows in second for row in rows]
+        # Tokens [K] of all mini-batches that follow, in their order.
         low = torch.cat([_in_low_corner(*pair, rule) for pair in zip(before, old, strict=True)])
-        negative = torch.cat([torch.full_like(r.logp_old, r.advantage) for r in old]) < 0  # [K]
         line: dict[str, float | None] = {"step": 1, "score/before": score()}
         for number, name in enumerate(parts):
             folder.progress(number, len(parts), name)
@@ -154,12 +155,15 @@ def leave_corners_out(
             own = replace(rule, **PARTS[name])
             for rows in second:
                 update(model, optimizer, rows, sums, rule=own, count_mismatch=False, **how)
-            pairs = zip(now(second), before, strict=True)
-            moved = torch.cat([(a.logp_old - b.logp_old).double() for a, b in pairs])  # [K]
+            after = now(second)
+            sums.add_moved(after, before)
+            moved = torch.cat([log_ratio(*pair) for pair in zip(after, before, strict=True)])  # [K]
             measured = {
                 "score": score(),
-                "moved_negative": _mean(moved[negative]),
-                "moved_positive": _mean(moved[~negative]),
+                **{
+                    f"moved_{sign}": sums.moved[sign] / count if count else None
+                    for sign, count in sums.moved_tokens.items()
+                },
                 "moved_low": _mean(moved[low]),
                 "entropy": sums.entropy / sums.num_tokens,
                 "grad_norm": _mean(torch.tensor(sums.grad_norms)),
@@ -171,7 +175,7 @@ def leave_corners_out(
 
 def _in_low_corner(now: Row, old: Row, rule) -> torch.Tensor:
     """bool [T]: the tokens of a response with r below the clip range and A < 0."""
-    ratio, advantage = (now.logp_old - old.logp_old).exp(), torch.tensor(old.advantage)
+    ratio, advantage = log_ratio(now, old).exp(), torch.tensor(old.advantage)
     return corner_masks(ratio, advantage, rule)["low_negative"]
 
 

@@ -278,7 +278,9 @@ def _reward_noise(stage: Stage, setup: Setup) -> Cost:
 def _left_out(stage: Stage, setup: Setup) -> Cost:
     settings, parts = stage.params["settings"], len(stage.params["parts"])
     rows = settings["num_validation"] * settings["validation_responses"]
-    updates = 8 + stage.params["num_updates"] * (1 + parts)  # of three batches of rollouts
+    # Of three batches of rollouts, the first trained on as the run would.
+    updates = -(-settings["num_problems"] // settings["mini_batch_problems"])
+    updates += stage.params["num_updates"] * (1 + parts)
     cost = _rollouts(setup, settings | {"num_steps": 3}, updates=updates, forward_again=True)
     budget = settings["max_new_tokens"]
     return cost + sampling(setup, calls=1 + parts, rows=rows, budget=budget)

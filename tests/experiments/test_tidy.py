@@ -185,15 +185,25 @@ def test_what_cannot_be_joined(project, monkeypatch):
 
 
 def test_the_very_same_runs_may_be_in_two_folders(project, monkeypatch):
+    """One folder's beginning of a replicate is another's; a single other run is refused."""
     first, second = pieces(project, monkeypatch, [0, 1], [0, 1, 2])
-    runs = [root() / each / "05_clipping" / "runs.parquet" for each in (first, second)]
-    tables = [pq.read_table(path) for path in runs]
-    columns = ("provenance", "seconds")
-    mine = tables[1].to_pylist()
-    known = {(row["series"], row["seed"]): row for row in tables[0].to_pylist()}
-    for row in mine:
-        row |= {name: known.get((row["series"], row["seed"]), row)[name] for name in columns}
-    pq.write_table(pa.Table.from_pylist(mine, schema=tables[1].schema), runs[1])
+    one, other = (root() / each / "05_clipping" / "runs.parquet" for each in (first, second))
+    known = {(row["series"], row["seed"]): row for row in pq.read_table(one).to_pylist()}
+    table = pq.read_table(other)
+    rows = table.to_pylist()
+    for row in rows:
+        same = known.get((row["series"], row["seed"]), row)
+        row |= {name: same[name] for name in ("provenance", "seconds")}
+
+    def write(weights: str | None = None) -> None:
+        last = rows[-1] | ({"weights": weights} if weights else {})
+        pq.write_table(pa.Table.from_pylist([*rows[:-1], last], schema=table.schema), other)
+
+    rows.sort(key=lambda row: row["seed"] != 2)  # the last is of a replicate that both have
+    write('["other"]')
+    with pytest.raises(KlearError, match="all arms of a replicate must come from one folder"):
+        merge([first, second], "results/joined")
+    write()
     joined = merge([first, second], "results/joined").parent
     read = Published.read(joined / "05_clipping")
     assert {seed for _, _, seed in read.arms} == {0, 1, 2} and read.section.complete
