@@ -26,6 +26,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call():
+    forget_current_test()
+
+
+def forget_current_test():
     os.environ.pop("PYTEST_CURRENT_TEST", None)  # a fork server keeps that of its first test
 
 
@@ -41,6 +45,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True)
 def one_thread():
+    forget_current_test()  # before the other fixtures, which may run stages
     # Only where a test already needs torch: many tests must run, and be quick, without it.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -25,9 +25,10 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "transformers.models.qwen3.configuration_qwen3",
 )
-_OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"
+_OWN = {CUDA, "PYTHONPATH", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR"}
+_OURS = "KLEAR_"
 """Variables, and the start of their names, that a fork may have other than the server: they have no
-effect on its imports. Readline sets two of them."""
+effect on its imports. Readline sets two of them, importing transformers the last."""
 
 
 def worker_environment() -> dict[str, str]:

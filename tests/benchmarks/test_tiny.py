@@ -57,8 +57,8 @@ def files(folder):
     }
 
 
-# Kills of whole runs take 20 s; tests/run kills stages in every way.
-SLOW = {"kills.py"}
+# Those that take 7 to 20 s; the check of a change (.ci/run) has them too.
+SLOW = {"kills.py", "kill_and_resume.py", "sampling_speed.py", "answer_judges.py", "rl_round.py"}
 
 
 @pytest.mark.parametrize(

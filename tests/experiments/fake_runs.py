@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.records import EvalRecord
 from klearlib.run.folder import RunFolder
+from klearlib.run.provenance import provenance
 
 NUM_STEPS, EVERY, N = 20, 10, 8
 HOW = {"num_steps": NUM_STEPS, "eval_every": EVERY, "eval_responses": N}
@@ -74,7 +76,11 @@ def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=Non
         for step, rate in {0: 0.25, EVERY: 0.5, NUM_STEPS: last}.items():
             found = record(name, round(rate * N), turned=turned)
             save_record(found, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
-    folder.finish()
+    with mock.patch("klearlib.run.folder.provenance", _asked_once):  # git takes 30 ms
+        folder.finish()
+
+
+_asked_once = functools.cache(provenance)
 
 
 def finish_all(e: Experiment, ends: dict[str, float], metrics=None) -> None:

@@ -36,6 +36,8 @@ def python(project: Path, *arguments: str) -> None:
 def test_the_notebook_and_the_page_run_and_show(tiny_project):
     pytest.importorskip("ipywidgets")
     shutil.copy(REPOSITORY / "notebooks" / "explore.ipynb", tiny_project / "notebooks")
+    values = tiny_project / "params" / "smoke" / "05_clipping.yaml"
+    values.write_text("rules: [gppo, clip_higher]\n")
     command = "papermill --no-progress-bar notebooks/explore.ipynb explored.ipynb"
     python(tiny_project, "-m", *command.split())
     cells = json.loads((tiny_project / "explored.ipynb").read_text())["cells"]
