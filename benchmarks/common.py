@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import json
 import os
 import re
 import tempfile
@@ -89,13 +90,31 @@ def finish(stages: Iterable[Stage], arguments: argparse.Namespace, *, workers: i
         run_stages([*stages], runs_dir=runs_dir(), workers=workers)
         return
     for stage in stages:
-        if (folder := stage.folder(runs_dir())).exists():
+        if stage.folder(runs_dir()).exists():
             continue
         finish(stage.inputs.values(), arguments)
         module, _, function = stage.target.partition(":")
         inputs = {name: each.folder(runs_dir()) for name, each in stage.inputs.items()}
-        getattr(import_module(module), function)(RunFolder(folder), inputs, **stage.params)
-        RunFolder(folder).finish()
+        folder = RunFolder(stage.folder(runs_dir()))
+        getattr(import_module(module), function)(folder, inputs, **stage.params)
+        folder.finish()
+
+
+def copy_of_start(place: str, stage: Stage) -> Path:
+    """A runs folder that links to the finished stages that `stage` starts from."""
+    from klearlib.experiments.experiment import runs_dir
+
+    folder = Path(tempfile.mkdtemp(dir=place))
+    for kind in runs_dir().glob("*"):
+        if kind.name != stage.name:
+            (folder / kind.name).symlink_to(kind)
+    return folder
+
+
+def digests(done: Path) -> dict[str, str]:
+    """File -> sha256 of a finished stage, but for its seconds, which no two runs share."""
+    files = json.loads(done.read_text())["files"]
+    return {name: entry["sha256"] for name, entry in files.items() if name != "timings.jsonl"}
 
 
 def clipping_run(profile: str) -> Stage:

@@ -10,7 +10,6 @@ training.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import signal
 import subprocess
@@ -19,21 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import arguments_of, clipping_run
+from common import arguments_of, clipping_run, copy_of_start, digests
 
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import SMOKE
 from klearlib.run.entry import DONE
 from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
-
-# The seconds of a run differ between any two runs; everything else must not.
-_NOT_COMPARED = {"timings.jsonl"}
-
-
-def digests(done: Path) -> dict[str, str]:
-    files = json.loads(done.read_text())["files"]
-    return {name: entry["sha256"] for name, entry in files.items() if name not in _NOT_COMPARED}
 
 
 def stage_of(arguments: argparse.Namespace) -> Stage:
@@ -44,15 +35,6 @@ def stage_of(arguments: argparse.Namespace) -> Stage:
 def start(arguments: argparse.Namespace, runs: Path) -> subprocess.Popen:
     words = ["--profile", arguments.profile, "--stage", arguments.stage, "--child", str(runs)]
     return subprocess.Popen([sys.executable, __file__, *words])
-
-
-def copy_of_start(place: str, stage: Stage) -> Path:
-    """A runs folder that links to the finished stages that `stage` starts from."""
-    folder = Path(tempfile.mkdtemp(dir=place))
-    for kind in runs_dir().glob("*"):
-        if kind.name != stage.name:
-            (folder / kind.name).symlink_to(kind)
-    return folder
 
 
 def main() -> int:

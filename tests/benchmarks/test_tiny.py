@@ -58,7 +58,10 @@ def files(folder):
 
 
 # Those that take 7 to 20 s; the check of a change (.ci/run) has them too.
-SLOW = {"kills.py", "kill_and_resume.py", "sampling_speed.py", "answer_judges.py", "rl_round.py"}
+SLOW = {
+    *("kills.py", "kill_and_resume.py", "same_cell.py"),
+    *("sampling_speed.py", "answer_judges.py", "rl_round.py"),
+}
 
 
 @pytest.mark.parametrize(
