@@ -19,6 +19,11 @@ largest differences of an update's loss, the largest relative ones of its gradie
 relative one of the step of all weights over the round, and the largest difference of klear's
 log-probabilities before the round from TRL's old ones.
 
+With --policy, a folder of a model and its tokenizer, the rounds are of that model and of sums, as
+the profile smol trains on them: 16 problems x 8 responses of at most 24 tokens and 8 updates, under
+the model's own chat template. The checkpoint that smol starts from is results/runs/sft/*/model;
+the table is then rl_round_policy.csv.
+
 TRL is installed into .venv-trl unless --peer-python names an interpreter that has it; where it
 cannot be had, klear's side runs alone. Writes benchmarks/results/rl_round.csv.
 """
@@ -29,6 +34,7 @@ import argparse
 import contextlib
 import itertools
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -50,9 +56,11 @@ SHAPE = {
     "learning_rate": 1e-6,
     "max_grad_norm": 1.0,
 }
+SUMS = SHAPE | {"problems": 16, "updates": 8, "max_tokens": 24}
 TINY = SHAPE | {"problems": 4, "group_size": 2, "max_tokens": 4}
 DIGITS = {"loss apart": 9, "norm apart": 9, "step apart": 9, "logp apart": 9, "tokens": 0}
 LENGTHS = {"64 tokens": False, "natural ends": True}
+SIZE = {"width": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384}
 
 
 def main() -> None:
@@ -61,6 +69,7 @@ def main() -> None:
     parser.add_argument("--peer-python", help="an interpreter that has TRL 1.16")
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
+    parser.add_argument("--policy", type=Path, help="a model's folder (default: a random Qwen3)")
     parser.set_defaults(shape=SHAPE)
     tiny = {"rounds": 1, "shape": TINY, "lengths": ["natural ends"], "precisions": ["bf16"]}
     arguments = arguments_of(parser, **tiny)
@@ -75,29 +84,29 @@ def main() -> None:
     )
     sides = {"TRL": ("rl_round_trl", peer), "klear": ("rl_round_klear", sys.executable)}
     sides = {side: (module, python) for side, (module, python) in sides.items() if python}
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for lengths, precision in itertools.product(arguments.lengths, arguments.precisions):
-            rows += compare(
-                Path(folder), lengths, precision, sides, arguments.shape, arguments.rounds
-            )
-            keep(rows, "rl_round", arguments, digits=DIGITS)
+    rows, cases = [], arguments.lengths
+    if arguments.policy:
+        cases = ["sums"]
+    with tempfile.TemporaryDirectory() as place:
+        for lengths, precision in itertools.product(cases, arguments.precisions):
+            folder = Path(place, f"{lengths} {precision}")
+            if arguments.policy:
+                shutil.copytree(arguments.policy, folder)
+                shape = SUMS | {"prompts": sums(SUMS["problems"])}
+            else:
+                ends, shape = LENGTHS[lengths], arguments.shape
+                save_random_policy(folder, vocab_size=VOCABULARY, ends=ends, **SIZE)
+                shape = shape | {"prompts": draw_prompts(ends, shape["problems"])}
+            found = compare(folder, precision, sides, shape, arguments.rounds)
+            rows += [{"lengths": lengths, "precision": precision} | row for row in found]
+            keep(rows, f"rl_round{'_policy' * bool(arguments.policy)}", arguments, digits=DIGITS)
 
 
 def compare(
-    folder: Path,
-    lengths: str,
-    precision: str,
-    sides: dict[str, tuple[str, str]],
-    shape: dict,
-    rounds: int,
+    policy: Path, precision: str, sides: dict[str, tuple[str, str]], shape: dict, rounds: int
 ) -> list[dict]:
     """One row for each side."""
-    policy, ends = folder / f"{lengths} {precision}", LENGTHS[lengths]
-    size = {"width": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384}
-    save_random_policy(policy, vocab_size=VOCABULARY, ends=ends, **size)
-    shape = shape | {"prompts": draw_prompts(ends, shape["problems"])}
-    record = {"record": str(folder / "record.pt")}
+    record = {"record": str(policy / "record.pt")}
     answers: dict[str, list[dict]] = {side: [] for side in sides}
     apart = {}
     with contextlib.ExitStack() as stack:
@@ -121,8 +130,6 @@ def compare(
     }
     return [
         {
-            "lengths": lengths,
-            "precision": precision,
             "side": side,
             **{
                 f"{phase} s": values[phase]
@@ -144,6 +151,13 @@ def draw_prompts(ends: bool, num_problems: int) -> list[str]:
             for _ in range(draws.randint(18, 24) if ends else 24)
         )
         for _ in range(num_problems)
+    ]
+
+
+def sums(num_problems: int) -> list[str]:
+    draws = random.Random(0)
+    return [
+        f"What is {draws.randint(11, 79)} + {draws.randint(11, 79)}?" for _ in range(num_problems)
     ]
 
 

@@ -135,7 +135,10 @@ def serve(folder: str, precision: str) -> None:
             save_strategy="no",
             disable_tqdm=True,
         ),
-        train_dataset=Dataset.from_dict({"prompt": shape["prompts"]}),
+        # As chats, which take the model's template: the random model's adds nothing.
+        train_dataset=Dataset.from_dict(
+            {"prompt": [[{"role": "user", "content": prompt}] for prompt in shape["prompts"]]}
+        ),
         processing_class=AutoTokenizer.from_pretrained(folder),
     )
     clip = trainer.accelerator.clip_grad_norm_
