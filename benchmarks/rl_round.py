@@ -56,7 +56,7 @@ SHAPE = {
     "learning_rate": 1e-6,
     "max_grad_norm": 1.0,
 }
-SUMS = SHAPE | {"problems": 16, "updates": 8, "max_tokens": 24}
+SUMS = SHAPE | {"problems": 16, "updates": 8, "max_tokens": 24, "learning_rate": 1e-7}
 TINY = SHAPE | {"problems": 4, "group_size": 2, "max_tokens": 4}
 DIGITS = {"loss apart": 9, "norm apart": 9, "step apart": 9, "logp apart": 9, "tokens": 0}
 LENGTHS = {"64 tokens": False, "natural ends": True}
