@@ -56,3 +56,22 @@ def test_the_page_on_gpus_names_every_file_that_goes_another_way_there():
         if branches.search(path.read_text(encoding="utf-8"))
     }
     assert named == found
+
+
+def test_the_numbers_on_rules_stand_in_the_files_that_are_linked_beside_them():
+    page = REPOSITORY / "docs" / "which-rule.md"
+    link = re.compile(r"\]\((\.\./[^)\s]+)\)")
+    checked = 0
+    for block in page.read_text(encoding="utf-8").split("\n\n"):
+        texts = [(page.parent / file).read_text(encoding="utf-8") for file in link.findall(block)]
+        known = [float(x) for text in texts for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
+        for number in re.findall(r"[+-]?\d+\.\d+", link.sub("", block)):
+            if (
+                number == "0.8"
+            ):  # the edge of the clip range, and the size of the policy in millions
+                continue
+            digits = len(number.partition(".")[2])
+            in_points = [100 * x for x in known]
+            assert float(number) in {round(x, digits) for x in known + in_points}, number
+            checked += 1
+    assert checked > 30
