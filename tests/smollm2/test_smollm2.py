@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from klearlib.policy.reader import in_chunks, reader_of
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 from klearlib.rl.train import train_rl
+from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft.batches import Example
 from klearlib.sft.train import train_sft
@@ -135,7 +137,8 @@ RL = {
 
 
 def test_a_profile_of_ones_own_trains_and_resumes_bit_for_bit(project, folder):
-    """`klear new`, then `klear run`, then its run of RL again, stopped after one step."""
+    """`klear new`, then `klear run`, then its run of RL again, stopped after one step, and again,
+    killed after one step."""
     (project / "models").mkdir()
     (project / "models" / "smollm2").symlink_to(folder)
     tests = [Problem("t", f"Add {a} and {a + 2}.", str(2 * a + 2)) for a in range(3, 7)]
@@ -166,9 +169,38 @@ def test_a_profile_of_ones_own_trains_and_resumes_bit_for_bit(project, folder):
             RunFolder(again, stop_requested=lambda: steps(again) == 1), inputs, **spec["params"]
         )
     train_rl(RunFolder(again), inputs, **spec["params"])
-    assert (again / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
-    files = [folder / "model" / "model.safetensors" for folder in (again, run)]
-    assert files[0].read_bytes() == files[1].read_bytes()
+
+    often = spec["params"] | {"settings": spec["params"]["settings"] | {"checkpoint_every": 1}}
+    killed = project / "killed"
+    kill_after_a_step(killed, inputs, often)
+    train_rl(RunFolder(killed), inputs, **often)
+    for other in (again, killed):
+        for file in ("metrics.jsonl", "model/model.safetensors"):
+            assert (other / file).read_bytes() == (run / file).read_bytes(), (other, file)
+
+
+TRAIN = """
+import json, sys
+from pathlib import Path
+import torch
+from klearlib.rl.train import train_rl
+from klearlib.run.folder import RunFolder
+torch.set_num_threads(1)
+folder, inputs, params = json.load(sys.stdin)
+train_rl(RunFolder(Path(folder)), {n: Path(each) for n, each in inputs.items()}, **params)
+"""
+
+
+def kill_after_a_step(folder, inputs, params):
+    told = json.dumps([str(folder), {name: str(each) for name, each in inputs.items()}, params])
+    process = subprocess.Popen([sys.executable, "-c", TRAIN], stdin=subprocess.PIPE, text=True)
+    process.stdin.write(told)
+    process.stdin.close()
+    while not (steps(folder) == 1 and (folder / CHECKPOINT).exists()):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait() < 0
 
 
 def steps(folder: Path) -> int:
