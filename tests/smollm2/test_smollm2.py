@@ -136,6 +136,7 @@ RL = {
 }
 
 
+@pytest.mark.timeout(900)  # of other work beside it
 def test_a_profile_of_ones_own_trains_and_resumes_bit_for_bit(project, folder):
     """`klear new`, then `klear run`, then its run of RL again, stopped after one step, and again,
     killed after one step."""
