@@ -84,8 +84,8 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
             axis.set_xscale("log")
             axis.set_xticks(rate, labels=[f"{each:g}" for each in rate])
             axis.set_xticks([], minor=True)
-            window = f"{np.log2(near[-1] / near[0]):g} doublings"
-            axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\n{window}")
+            window = " to ".join(f"{each:g}" for each in dict.fromkeys(near[[0, -1]]))
+            axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\nuseful: {window}")
         figure.supylabel("score, percent", fontsize=10)
     return figure
 
