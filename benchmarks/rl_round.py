@@ -84,9 +84,9 @@ def main() -> None:
     )
     sides = {"TRL": ("rl_round_trl", peer), "klear": ("rl_round_klear", sys.executable)}
     sides = {side: (module, python) for side, (module, python) in sides.items() if python}
-    rows, cases = [], arguments.lengths
+    rows, cases, table = [], arguments.lengths, "rl_round"
     if arguments.policy:
-        cases = ["sums"]
+        cases, table = ["sums"], "rl_round_policy"
     with tempfile.TemporaryDirectory() as place:
         for lengths, precision in itertools.product(cases, arguments.precisions):
             folder = Path(place, f"{lengths} {precision}")
@@ -99,7 +99,7 @@ def main() -> None:
                 shape = shape | {"prompts": draw_prompts(ends, shape["problems"])}
             found = compare(folder, precision, sides, shape, arguments.rounds)
             rows += [{"lengths": lengths, "precision": precision} | row for row in found]
-            keep(rows, f"rl_round{'_policy' * bool(arguments.policy)}", arguments, digits=DIGITS)
+            keep(rows, table, arguments, digits=DIGITS)
 
 
 def compare(
