@@ -66,9 +66,7 @@ def test_the_numbers_on_rules_stand_in_the_files_that_are_linked_beside_them():
         texts = [(page.parent / file).read_text(encoding="utf-8") for file in link.findall(block)]
         known = [float(x) for text in texts for x in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)]
         for number in re.findall(r"[+-]?\d+\.\d+", link.sub("", block)):
-            if (
-                number == "0.8"
-            ):  # the edge of the clip range, and the size of the policy in millions
+            if number == "0.8":  # of the clip range, and millions of parameters
                 continue
             digits = len(number.partition(".")[2])
             in_points = [100 * x for x in known]
