@@ -6,7 +6,8 @@ __version__ = "0.24.0"
 
 def results(folder):
     """The tidy tables of a published results folder, such as "results/full": an object with the
-    DataFrames ``runs``, ``curves`` and ``evaluations``; see `klearlib.experiments.tidy`."""
+    DataFrames ``runs``, ``curves``, ``evaluations`` and ``samples``; see
+    `klearlib.experiments.tidy`."""
     from klearlib.experiments.tidy import read_frames
 
     return read_frames(folder)

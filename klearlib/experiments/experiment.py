@@ -327,8 +327,6 @@ class Experiment(Showing, Judged, Exploring):
         return HTML(render("samples.html.j2", samples=self.drawn_samples()))
 
     def drawn_samples(self) -> list[SampleItem]:
-        if self.published is not None:
-            return list(self.published.section.samples)
         return self.runs.drawn_samples()
 
     def publish(self) -> Path:

@@ -13,7 +13,6 @@ from klearlib.experiments.tidy import RUNS, Place, Published, Run, unlike
 from klearlib.params import root
 from klearlib.params.place import place_of, read_place
 from klearlib.report.page import build_report
-from klearlib.report.section import SampleItem, Section
 
 
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
@@ -128,7 +127,6 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
         missing=tuple(missing),
         provenance=late.provenance,
         seconds=sum(each.seconds for each in sections),
-        samples=tuple(_samples(sections)),
     )
     return Published(arms, facts, section)
 
@@ -145,18 +143,3 @@ def _joined_fact(name: str, fact: str, one: Any, other: Any) -> Any:
         f"{name}: the folders differ in {fact} (facts.json), so they come from other data: join "
         "what one version made of the same worlds"
     )
-
-
-def _samples(sections: Sequence[Section]) -> list[SampleItem]:
-    """Of each series those of the first replicate that has it."""
-    seeds = [str(seed) for seed in sections[0].parameters.get("seeds", ())]
-    items = [item for section in sections for item in section.samples]
-
-    def place(item: SampleItem) -> int:
-        seed = item.arm.rpartition(", seed ")[2]
-        return seeds.index(seed) if seed in seeds else len(seeds)
-
-    first: dict[str, str] = {}  # series -> its arm of the first replicate
-    for item in sorted(items, key=place):
-        first.setdefault(item.arm.rpartition(", seed ")[0], item.arm)
-    return [item for item in items if item.arm in first.values()]

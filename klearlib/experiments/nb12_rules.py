@@ -10,18 +10,14 @@ import numpy as np
 from klearlib import paper
 from klearlib.evaluate.statistics import Comparison, holm
 from klearlib.experiments.judged import shares_in_corners
-from klearlib.experiments.objectives import coefficients_of
 from klearlib.experiments.own_rates import at_own_rates, counted, own_rates, swap_p, two_sided, word
-from klearlib.experiments.results import Results, last_fifth, not_judged_text
-from klearlib.experiments.rule_grid import BASELINE, LEFT_OUT, PARTS, VARIANTS, RuleGrid
-from klearlib.experiments.rules import made
+from klearlib.experiments.results import KINDS, last_fifth, not_judged_text
+from klearlib.experiments.rule_grid import BASELINE, FIRST, LEFT_OUT, PARTS, VARIANTS
+from klearlib.experiments.rule_pictures import RulePictures
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
+from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.paper.schema import Claim
-from klearlib.params import root
-from klearlib.report.bars import forest_figure
 from klearlib.report.curves import CORNER_TITLES
-from klearlib.report.rule_figures import coefficient_grid, mechanism, profiles, rate_windows
 from klearlib.report.section import SampleItem
 from klearlib.report.verdicts import Evidence, verdicts
 from klearlib.rl.rule_table import PUBLISHED
@@ -31,7 +27,7 @@ AA = "tis"
 """Clip-Higher by another name here: the sampler and the trainer agree to rounding."""
 
 
-class Rules(RuleGrid):
+class Rules(RulePictures):
     """Each rule at every learning rate, at its own, and under other conditions."""
 
     title = "Which clipping rule"
@@ -93,18 +89,6 @@ class Rules(RuleGrid):
 
     # what is shown
 
-    @cached_property
-    def compared_rules(self) -> dict[str, list[int]]:
-        """Rule -> the deciding seeds that it and Clip-Higher have finished at all rates of both, of
-        those with two."""
-        found = {}
-        for rule in self.rules if BASELINE in self.rules else ():
-            seeds = self.common_seeds(rule, BASELINE)
-            mine = [seed for seed in seeds if seed in self.deciding_seeds]
-            if len(mine) > 1:
-                found[rule] = mine
-        return found
-
     @table(
         "Each rule at its own learning rate, which the validation sets of the other replicates "
         "choose, less Clip-Higher at its own, of the rates that both run at. In points; p by the "
@@ -141,14 +125,14 @@ class Rules(RuleGrid):
     @table(
         "The published rules, as results/full has them, around yours: in other worlds of the same "
         "kind where the numbers of seeds differ, and on another machine.",
-        when=lambda e: bool(e.own) and e.published_rules is not None,
+        when=lambda e: bool(e.own) and e.published_table_of("rules") is not None,
         name="published",
     )
     def published_table(self) -> Frame:
         import pandas as pd
 
         here = self.table("rules").assign(where="here")
-        both = pd.concat([here, self.published_rules.assign(where="results/full")])
+        both = pd.concat([here, self.published_table_of("rules").assign(where="results/full")])
         columns = ["rule", "seeds", "score", "difference", "diff_low", "diff_high", "verdict"]
         return both.sort_values("difference", ascending=False)[[*columns, "where"]]
 
@@ -156,15 +140,6 @@ class Rules(RuleGrid):
     def own(self) -> list[str]:
         """The rules from files of the user's."""
         return [k for k, rule in self.rules.items() if isinstance(rule, dict) and "source" in rule]
-
-    @cached_property
-    def published_rules(self) -> Frame | None:
-        """The table of rules of results/full, where another folder is written."""
-        import pandas as pd
-
-        file = root() / "results" / "full" / self.name / "rules.csv"
-        there = file.is_file() and file.parent != self.place.folder / self.name
-        return pd.read_csv(file) if there else None
 
     def answers(self) -> list[str]:
         if not self.own or not self.compared_rules:
@@ -235,6 +210,20 @@ class Rules(RuleGrid):
                 yield [*row, last_fifth(mine.curve("rollout/truncated_rate"))]
 
     @table(
+        "What was written, at the deciding rate: the responses kept from the first step, which all "
+        "rules take with the same weights, and the last. restated: not right, and the last number "
+        "is one of the problem's own, by chance too; nonsense: there is no answer to judge.",
+        columns="rule, step, seeds, responses, right, wrong, restated, truncated, nonsense",
+        when=lambda e: any(run.samples for run in e.runs.runs.values()),
+    )
+    def written(self) -> Rows:
+        for rule, mine in self.at(self.params.decided_at).each(self.rules):
+            for step in ("first", "last"):
+                found = mine.sample_kinds(first=step == "first")
+                row = [self.titles[rule], step, len(mine), found.total()]
+                yield row + [found[kind] for kind in KINDS]
+
+    @table(
         "The same rules under other conditions, each variant by itself: the score that decides, "
         "and in points, paired by replicate, less Clip-Higher's in the variant and less the rule's "
         "own in the grid at the same learning rate; 95 % t intervals, not corrected.",
@@ -302,99 +291,6 @@ class Rules(RuleGrid):
             metrics = ("moved_negative", "moved_low", "entropy", "grad_norm")
             yield [*row, *found, *(runs.mean(f"{metric}/{name}") for metric in metrics)]
 
-    @cached_property
-    def measured(self) -> dict[str, Results]:
-        """Variant -> its runs, of those that measure the gradient of each corner."""
-        names = self.params.named_variants.items()
-        asked = [name for name, how in names if how.options.get("corner_gradients")]
-        return {name: runs for name in asked if (runs := self.done(VARIANTS).under(name))}
-
-    @figure(
-        "The coefficient F of every rule against the ratio, solid for a positive and dashed for a "
-        "negative advantage; of rules that weigh whole responses, for a response of one token.",
-        alt="Small multiples, one for each rule: F over r from 0.1 to 3 for both signs of A, with "
-        "Clip-Higher's in grey.",
-        when=lambda e: True,
-    )
-    def coefficients(self) -> Figure:
-        drawn = {self.titles[k]: made(rule, self.params) for k, rule in self.rules.items()}
-        return coefficient_grid({title: coefficients_of(rule) for title, rule in drawn.items()})
-
-    @figure(
-        "Score over learning rate; the bar below a panel is the window of rates within the margin "
-        "of the rule's best.",
-        alt="One panel for each rule that runs at every rate: mean score with 95 % interval "
-        "against the learning rate, its useful window drawn below.",
-        when=lambda e: len(e.params.learning_rates) > 1,
-    )
-    def windows(self) -> Figure:
-        import pandas as pd
-
-        rows = []
-        for rule in self.rules:
-            rates, seeds = self.rates_of(rule), self.common_seeds(rule)
-            if seeds and len(rates) == len(self.params.learning_rates) > 1:
-                near = self._useful(rule)
-                for rate, scores in zip(rates, self.values(rule, seeds, rates)[0], strict=True):
-                    spread = seed_interval(scores)
-                    rows.append([self.titles[rule], rate, *spread, rate in near])
-        columns = ["rule", "learning_rate", "score", "low", "high", "useful"]
-        return rate_windows(pd.DataFrame(rows, columns=columns))
-
-    @figure(
-        "Each rule less Clip-Higher, at its own learning rate and at the mean of the common ones; "
-        "shaded is the margin.",
-        alt="Forest plot, one row for each rule, with 95 % intervals.",
-        when=lambda e: bool(e.compared_rules),
-    )
-    def forest(self) -> Figure:
-        import pandas as pd
-
-        tables = {"at its own rate": "rules", "mean of the common rates": "common"}
-        parts = [self.table(name).assign(where=where) for where, name in tables.items()]
-        frame = pd.concat(parts).dropna(subset="difference")
-        names = ["difference", "diff_low", "diff_high"]
-        values = frame[names].div(100).set_axis(["value", "low", "high"], axis=1)
-        rows = pd.concat([frame["where"], frame["rule"].rename("difference"), values], axis=1)
-        return forest_figure(rows, margin=self.statistics.margin)
-
-    @figure(
-        "Performance profiles: the share of replicates and common learning rates in which a rule "
-        "scores at least as much as on the x axis; higher is better everywhere.",
-        alt="One falling line for each rule, those of all others in grey behind it.",
-        when=lambda e: bool(e.compared_rules),
-    )
-    def profile(self) -> Figure:
-        rates = sorted(self.params.common_rates)
-        return profiles(
-            {
-                self.titles[rule]: self.values(rule, seeds, rates)[0].ravel()
-                for rule, seeds in self.compared_rules.items()
-            }
-        )
-
-    @figure(
-        "What the low corner does. Left: the squared norm of the gradient of its tokens, over that "
-        "of the tokens inside. Middle: how far a step moves the log-probability of tokens with a "
-        "negative advantage. Right: one logit of a rare token that is pushed down n times by a "
-        "rate of eta: a constant F never lets go, F = r does. Last, where it was "
-        "measured: the score after four updates at GPPO's largest rate with one corner left out, "
-        "less that after the same with the whole rule.",
-        alt="Three panels, two over RL steps with a line for each rule, and the closed form of the "
-        "one-logit model; a fourth with an interval for each corner that was left out.",
-        when=lambda e: bool(e.measured),
-    )
-    def mechanism(self) -> Figure:
-        runs = next(iter(self.measured.values()), Results({}))
-        return mechanism(
-            runs.curve("train/gradient_norm2_low_negative"),
-            runs.curve("train/gradient_norm2_inside"),
-            runs.curve("train/moved_negative"),
-            titles=self.titles,
-            floor=1 - self.params.eps_low,
-            left_out=self.table("left_out") if self.done(LEFT_OUT) else None,
-        )
-
     def _source(self, rule: str) -> str:
         spec = self.rules[rule]
         if isinstance(spec, str):
@@ -403,9 +299,8 @@ class Rules(RuleGrid):
         return known.source if known else "of your own"
 
     def drawn_samples(self) -> list[SampleItem]:
-        if self.published is not None:
-            return super().drawn_samples()
-        return self.at(self.params.decided_at).drawn_samples()
+        shown = [*FIRST, *self.own]  # of all rules they would fill the page
+        return self.at(self.params.decided_at).of(*shown).drawn_samples()
 
     def notes(self) -> list[str]:
         rates = ", ".join(f"{rate:g}" for rate in sorted(self.params.common_rates))

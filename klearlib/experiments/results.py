@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
 NO_STEP = "No step trained"
 """How the notes begin that say in which arms."""
 PUSHED_DOWN = "train/pushed_down_share"
-_SAMPLE_CHARS = 1200
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_SAMPLES, _SAMPLE_CHARS = 3, 1200
+KINDS = ("right", "wrong", "restated", "truncated", "nonsense")
+"""Of responses. restated: the last number is wrong and one of the problem's own. nonsense: there is
+no answer to judge."""
 
 
 class Results:
@@ -187,19 +193,25 @@ class Results:
         }
 
     def drawn_samples(self) -> list[SampleItem]:
-        """What the policies wrote at their last step, as `klearlib.rl.samples.draw_samples` keeps
-        it: of each series' first seed a right response and another one, as far as drawn."""
+        """What the policies wrote at their first and last step, as `klearlib.rl.samples` keeps it:
+        of each series' first seed one right response, if any, and others up to three."""
         shown = []
-        for series in self.series():
-            run = next(run for (name, _), run in self.runs.items() if name == series)
-            last = [line for line in run.samples if line["step"] == run.samples[-1]["step"]]
-            by_kind = {line["reason"] == "correct": line for line in reversed(last)}
-            for _, line in sorted(by_kind.items(), reverse=True):
-                item = {each.name: line.get(each.name) for each in fields(SampleItem)}
-                for name in ("prompt", "text"):
-                    item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
-                shown.append(SampleItem(**item | {"arm": run.about["title"]}))
+        for _, mine in self.each(self.series()):
+            run = next(iter(mine.runs.values()))
+            for lines in (_at_end(run, first=True), _at_end(run)):
+                right = [line for line in lines if line["reason"] == "correct"]
+                other = [line for line in lines if line["reason"] != "correct"]
+                for line in [*right[:1], *other, *right[1:]][:_SAMPLES]:
+                    item = {each.name: line.get(each.name) for each in fields(SampleItem)}
+                    for name in ("prompt", "text"):
+                        item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
+                    shown.append(SampleItem(**item | {"arm": run.about["title"]}))
         return shown
+
+    def sample_kinds(self, *, first: bool = False) -> Counter[str]:
+        """How many of the responses kept from the last step, with `first` the first, are of each of
+        `KINDS`."""
+        return Counter(_kind(line) for run in self.runs.values() for line in _at_end(run, first))
 
     # evaluations
 
@@ -355,6 +367,23 @@ def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.n
     square = (x * x).sum()
     slope = (centred * x).sum(axis=1, keepdims=True) / square if square else 0.0
     return centred - slope * x
+
+
+def _at_end(run: Run, first: bool = False) -> list[dict]:
+    """The samples of the last step of a run, or of the first."""
+    steps = [line["step"] for line in run.samples]
+    end = (min if first else max)(steps, default=None)
+    return [line for line in run.samples if line["step"] == end]
+
+
+def _kind(line: Mapping) -> str:
+    """Of a response, one of `KINDS`."""
+    reason, numbers = line["reason"], _NUMBER.findall(line["text"])
+    if reason in ("correct", "truncated"):
+        return "right" if reason == "correct" else reason
+    if reason in ("bad_format", "no_answer") or not numbers:
+        return "nonsense"
+    return "restated" if numbers[-1] in _NUMBER.findall(line["prompt"]) else "wrong"
 
 
 def _frame(rows: Iterable[tuple], *columns: str) -> pd.DataFrame:

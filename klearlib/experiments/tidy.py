@@ -1,8 +1,9 @@
-"""Evidence as data: what finished runs left, in three tidy tables that every notebook publishes.
+"""Evidence as data: what finished runs left, in four tidy tables that every notebook publishes.
 
     runs.parquet         a row for each arm and seed: what ran, where, when, its numbers at the end
     curves.parquet       run, step, metric, value: metrics.jsonl; null where a step has no value
     evaluations.parquet  run, step, benchmark, problem: counts over the n responses to it
+    samples.parquet      run, step, problem, response: what some rollouts said, first and last step
 
 Tables, figures and verdicts are computed from `Run` alone, whether it was read from a folder of
 results/runs (`of_stage`) or from what is published (`Published`): by one code, so both are equal.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, CURVES, EVALUATIONS = "runs.parquet", "curves.parquet", "evaluations.parquet"
+SAMPLES = "samples.parquet"
 FACTS = "facts.json"
 
 Arm = tuple[str, int]
@@ -47,7 +49,7 @@ class Run:
     about: stage, title, code (its fingerprint), made_of and made_by (see `_origin`), params,
         provenance, seconds, weights (a digest).
     metrics: a dict for each step. evaluations: benchmark -> step -> evaluation. samples: as
-    `klearlib.rl.samples.draw_samples` keeps them; none of a published run.
+    `klearlib.rl.samples.draw_samples` keeps them; of a published run the first and last step's.
     """
 
     key: str
@@ -114,14 +116,18 @@ class Published:
         """That of results/<profile>/<notebook>."""
         import pyarrow.parquet as pq
 
-        runs, curves, evaluations = (pq.read_table(folder / name) for name in TABLES)
+        runs, curves, evaluations, texts = (pq.read_table(folder / name) for name in TABLES)
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(evaluations.to_pandas())
+        samples: dict[str, list[dict]] = {}
+        for line in texts.to_pylist():
+            samples.setdefault(line.pop("run"), []).append(line)
         made: dict[str, Run] = {}
         arms = {}
         for row in runs.to_pylist():
             if (key := row["run"]) not in made:
                 about = {n: json.loads(row[n]) if n in _JSON else row[n] for n in _ABOUT}
-                made[key] = Run(key, about, metrics.get(key, ()), scores.get(key, {}))
+                of_run = metrics.get(key, ()), scores.get(key, {}), samples.get(key, ())
+                made[key] = Run(key, about, *of_run)
             arms[row["set"], row["series"], row["seed"]] = made[key]
         return cls(arms, read_json(folder / FACTS), read_section(folder))
 
@@ -133,6 +139,7 @@ class Frames(NamedTuple):
     runs: pd.DataFrame
     curves: pd.DataFrame
     evaluations: pd.DataFrame
+    samples: pd.DataFrame
 
 
 def read_frames(folder: Path | str) -> Frames:
@@ -149,7 +156,7 @@ def read_frames(folder: Path | str) -> Frames:
         runs.insert(0, "notebook", path.parent.name)
         parts[RUNS].append(runs)
         arms = runs[["notebook", "set", "series", "seed", "run"]]
-        for name in (CURVES, EVALUATIONS):
+        for name in TABLES[1:]:
             parts[name].append(arms.merge(pd.read_parquet(path.with_name(name)), on="run"))
     if not parts[RUNS]:
         raise MissingAsset(f"{folder} has no {RUNS} of a notebook: name a folder in results/")
@@ -157,7 +164,7 @@ def read_frames(folder: Path | str) -> Frames:
 
 
 def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
-    """The three tables of a notebook; a run that several arms share stands once in the latter two.
+    """The four tables of a notebook; all but the first have a run that several arms share once.
 
     arms: (set, series, seed) -> run.
     """
@@ -181,6 +188,13 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
     ]
     every = {name: [it for part in parts for it in part[name]] for name in _TYPES[EVALUATIONS]}
     _write(folder / EVALUATIONS, pa.Table.from_pydict, every)
+    texts = [
+        {"run": key, **line}
+        for key, run in runs.items()
+        for line in run.samples
+        if line["step"] in (run.samples[0]["step"], run.samples[-1]["step"])
+    ]
+    _write(folder / SAMPLES, pa.Table.from_pylist, texts)
 
 
 def _metrics(lines: Sequence[dict]) -> dict[str, list[dict]]:
@@ -235,7 +249,7 @@ def _write(path: Path, make: Callable, rows: list | dict) -> None:
     write_bytes(path, content.getvalue(), make_folder=True)
 
 
-TABLES = (RUNS, CURVES, EVALUATIONS)
+TABLES = (RUNS, CURVES, EVALUATIONS, SAMPLES)
 _JSON = ("params", "provenance", "weights")
 _ABOUT = ("stage", "title", "code", "made_of", "made_by", "seconds", *_JSON)
 _LAST = (  # of the metrics, at the last step
@@ -259,6 +273,12 @@ _TYPES = {
         **{"run": "string", "step": "int64", "benchmark": "string", "problem": "string"},
         **dict.fromkeys(("n", *COUNTS), "int32"),
         **{"tokens": "float64", "pass_rate": "float64", "sampling": "string"},
+    },
+    SAMPLES: {
+        **{"run": "string", "step": "int64", "problem": "string", "response": "int32"},
+        **{"prompt": "string", "text": "string", "chars": "int32", "tokens": "int32"},
+        **{"truncated": "bool", "reason": "string", "found": "string"},
+        **{"reward": "float64", "advantage": "float64"},
     },
 }
 

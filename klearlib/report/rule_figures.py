@@ -4,7 +4,7 @@ the mechanism of the low corner."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _PALE, _UP, _DOWN, _BAND = "#222222", "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
+_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#4D4D4D")
 _HIGHEST = 2.2  # of F drawn
 _TITLE_CHARS = 22
 
@@ -87,6 +88,37 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
             window = " to ".join(f"{each:g}" for each in dict.fromkeys(near[[0, -1]]))
             axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\nuseful: {window}")
         figure.supylabel("score, percent", fontsize=10)
+    return figure
+
+
+def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Sequence[str]) -> Figure:
+    """A panel for each frame: score over learning rate, a line for each of `rules` that it has.
+
+    frames: title -> columns rule, learning_rate, seeds, score, low, high; scores are fractions.
+    """
+    with figure_style():
+        figure = new_figure(10.5, 4.2)
+        axes = figure.subplots(1, len(frames))
+        for axis, (title, frame) in zip(axes, frames.items(), strict=True):
+            seeds = []
+            for place, rule in enumerate(rules):
+                mine = frame[frame["rule"] == rule].astype({"learning_rate": float})
+                mine = mine.sort_values("learning_rate")
+                score, seeds = 100 * mine["score"], [*seeds, *mine["seeds"]]
+                spread = np.stack([score - 100 * mine["low"], 100 * mine["high"] - score])
+                look = {"color": _COLOURS[place % 4], "marker": "os^D"[place % 4], "capsize": 3}
+                # Side by side, so that no interval hides another.
+                rate = mine["learning_rate"] * (1 + 0.05 * place)
+                axis.errorbar(rate, score, yerr=spread, linewidth=1.8, label=rule, **look)
+            rates = sorted({*frame["learning_rate"].astype(float)})
+            axis.set_xscale("log")
+            axis.set_xticks(rates, labels=[f"{each:g}" for each in rates])
+            axis.set_xticks([], minor=True)
+            axis.set_xlabel("learning rate")
+            count = "-".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "0"
+            axis.set_title(f"{title}, n = {count}")
+            axis.set_ylabel("score, percent")
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

@@ -43,8 +43,9 @@ from klearlib.suite.summary import summary, verdicts_of
 if TYPE_CHECKING:
     from klearlib.suite.tensorboard import Mirror
 
-PUBLISH_EVERY_S = 240.0
-"""Between two publications of what is done of a notebook."""
+PUBLISH_EVERY_S, PUBLISH_SHARE = 240.0, 0.03
+"""Between two publications of what is done of a notebook at least; and the largest share of the
+time that they take, as one of a thousand runs takes a minute."""
 EXECUTE = "klearlib.suite.kernel:execute_notebook"
 PUBLISH = "klearlib.suite.notebooks:publish"
 """What executes a notebook and what publishes, each in a process of its own."""
@@ -123,7 +124,8 @@ class _Suite:
         for each in todo:  # those that gather are the last
             needs = tuple(self.executing) if each.experiment.gathers else tuple(each.stages)
             self.executing[self._execution(each, needs)] = each
-        self.published = time.monotonic()
+        self.publish_after = time.monotonic() + PUBLISH_EVERY_S
+        self.publish_began = 0.0
         self.publishing: Task | None = None
         self.computed: list[Stage] = []  # that this run has finished
         self.failed: list[Failure] = []
@@ -161,7 +163,9 @@ class _Suite:
         if isinstance(item, Stage):
             return self._publications(item)
         if item is self.publishing:
-            self.publishing, self.published = None, time.monotonic()
+            took = time.monotonic() - self.publish_began
+            wait = max(PUBLISH_EVERY_S, took / PUBLISH_SHARE)
+            self.publishing, self.publish_after = None, time.monotonic() + wait
         else:
             self._executed(self.executing[item])
         _report(self.results)
@@ -183,9 +187,10 @@ class _Suite:
         ended = {each.key for each in self.computed}
         keys = {name: {each.key for each in p.stages} for name, p in self.planned.items()}
         waiting = [name for name, its in keys.items() if stage.key in its and not its <= ended]
-        recent = time.monotonic() - self.published < PUBLISH_EVERY_S
-        if recent or self.publishing or not waiting:
+        now = time.monotonic()
+        if now < self.publish_after or self.publishing or not waiting:
             return []
+        self.publish_began = now
         name = waiting[0]
         values = self.planned[name].values
         arguments = {"notebook": name, "values": values, "out": str(self.results)}

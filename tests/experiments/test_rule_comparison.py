@@ -17,9 +17,11 @@ from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb12_rules import Rules
 from klearlib.experiments.own_rates import at_own_rates, own_rates, swap_p, useful_rates
+from klearlib.experiments.results import Results
 from klearlib.experiments.rule_grid import PARTS
 from klearlib.experiments.rules import at_rate
-from klearlib.params import load
+from klearlib.experiments.tidy import Run
+from klearlib.params import load, root
 from klearlib.params.place import differences
 from klearlib.rl import left_out
 from klearlib.run.folder import RunFolder
@@ -153,6 +155,42 @@ def test_the_section_has_its_figures(decides):
     assert left_out.loc["r low, A < 0", "minus_nothing"] == pytest.approx(10.5)  # 10 and 11
     assert left_out.loc["the floor: F = r low", "minus_nothing"] == pytest.approx(52.5)
     assert len(e.figure("mechanism").axes) == 4
+
+
+def test_what_was_written_is_counted_by_kind():
+    line = {"step": 1, "prompt": "44 - 40 = ?", "text": "44 - 40 = 4.", "reason": "correct"}
+    late = [
+        line | {"step": 20, "text": text, "reason": reason}
+        for text, reason in (
+            ("Answer: 40", "wrong"),  # a number of the problem
+            ("Answer: 4.0", "wrong"),
+            ("44 - 40", "not_worked_out"),
+            ("44 - 40 = 4 and", "truncated"),
+            ("A marvel!", "wrong"),
+            ("40", "no_answer"),
+        )
+    ]
+    runs = Results({("gppo", 0): Run("k", {}, [], {}, [line, *late])})
+    assert runs.sample_kinds(first=True) == {"right": 1}
+    found = runs.sample_kinds()
+    assert found == {"wrong": 1, "restated": 2, "truncated": 1, "nonsense": 2}
+    assert Results({("gppo", 0): Run("k", {}, [], {}, [])}).sample_kinds() == {}
+
+
+def test_a_real_model_is_shown_beside_the_miniature(project, monkeypatch):
+    e = finish_rules(rules(variants={"slow": VARIANT | {"learning_rate": 5e-5}}), {})
+    assert "beside" not in [each.name for each in e._shown("figure")]
+    monkeypatch.setattr("klearlib.experiments.rule_pictures.is_real", lambda profile: True)
+    folder = root() / "results" / "full" / e.name
+    folder.mkdir(parents=True)
+    e.table("rates").assign(seeds=16).to_csv(folder / "rates.csv", index=False)
+    e = again(e)
+    assert "beside" in [each.name for each in e._shown("figure")]
+    miniature, here = e.figure("beside").axes
+    titles = [axis.get_title(loc="left") for axis in (miniature, here)]
+    assert titles == ["miniature, n = 16", "here, n = 2-6"]
+    widest = [len(axis.containers[0].lines[0].get_xdata()) for axis in (miniature, here)]
+    assert widest == [3, 4]  # the variant's rate too
 
 
 def test_corners_are_left_out_after_the_run_at_the_smallest_common_rate(project):

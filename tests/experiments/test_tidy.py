@@ -74,12 +74,23 @@ def test_what_is_published_gives_the_same_bytes_without_runs(project):
             {"train/grad_norm": None} if step == 3 else {"train/entropy": float("nan")}
         ),
     )
+    line = {"step": 1, "problem": "p", "response": 0, "prompt": "2 + 3?", "text": "5", "chars": 1}
+    line |= {"tokens": 1, "truncated": False, "reason": "correct", "found": "last", "reward": 1.0}
+    lines = [line | {"step": step, "advantage": 0.5} for step in (1, 10, 20)]
+    stage = next(iter(e.arms.values()))
+    (e.folder(stage) / "samples.jsonl").write_text(
+        "".join(json.dumps(each) + "\n" for each in lines)
+    )
     before = published(e)
     assert {"runs.parquet", "curves.parquet", "evaluations.parquet"} <= before.keys()
     shutil.rmtree(runs_dir())
     folder = e.place.folder / e.name
     for name in ("scores.csv", "fig2.svg", "curves.parquet"):
         assert (folder / name).exists()
+    read = Published.read(folder)
+    (shown,) = {run.key: run for run in read.arms.values() if run.samples}.values()
+    assert shown.key == stage.key and shown.samples == [lines[0], lines[2]]
+    assert klearlib.results(e.place.folder).samples["step"].tolist() == [1, 20]
     for path in folder.glob("*.csv"):
         path.write_text(path.read_text() + "1\n")  # is written anew
     rebuild(e.place.folder)

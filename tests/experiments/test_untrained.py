@@ -72,11 +72,13 @@ def test_samples_are_published_short_and_escaped(project):
     file.write_text("".join(json.dumps(line) + "\n" for line in kept))
     shown = section(e)["samples"]
     assert [(each["arm"], each["step"], each["reason"]) for each in shown] == [
+        ("GPPO, seed 0", 1, "correct"),
         ("GPPO, seed 0", 20, "correct"),
         ("GPPO, seed 0", 20, "wrong"),
+        ("GPPO, seed 0", 20, "wrong"),
     ]
-    assert len(shown[0]["text"]) < 1300 and shown[0]["chars"] == 5000
-    assert "3800 of 5000 characters left out" in shown[0]["text"]
-    assert shown[1]["text"] == wrong["text"]  # the first one of its kind
+    assert len(shown[1]["text"]) < 1300 and shown[1]["chars"] == 5000
+    assert "3800 of 5000 characters left out" in shown[1]["text"]
+    assert [each["text"] for each in shown[2:]] == [wrong["text"], "another"]
     page = again(e).samples().data
     assert "&lt;script&gt;" in page and "<script" not in page
