@@ -13,6 +13,7 @@ from pathlib import Path
 
 from klearlib.params.files import has_notebook
 from klearlib.params.place import read_place
+from klearlib.report.forest import forest_svg
 from klearlib.report.formula import drawn_in, formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
@@ -28,8 +29,8 @@ from klearlib.run.files import write_text
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
-    """Write report.html, README.md and claims.json of a results folder from what its notebooks
-    published; the path of the first.
+    """Write report.html, README.md, claims.json and claims.svg of a results folder from what its
+    notebooks published; the path of the first.
 
     results_dir: see `klearlib.params.place.read_place`; it is made if it is absent. notebooks: all
     that the suite has. Files are replaced whole, and left alone where nothing changed. Raises
@@ -55,6 +56,8 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     before = results_dir / "report.html"
     drawn = drawn_in(before.read_text(encoding="utf-8")) if before.is_file() else {}
     deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
+    if forest := forest_svg(entries):
+        _write_changed(results_dir / "claims.svg", forest)
     page = render(
         "page.html.j2",
         **shared,
@@ -67,6 +70,8 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         else _absent(
             [each.name for each in notebooks if each.name not in published], entries, place.profile
         ),
+        forest=forest,
+        in_paper={name for _, each, _ in counterparts for name in each.names},
         has_deviations=deviations.is_file(),
         formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
         read_csv=read_csv,

@@ -31,7 +31,19 @@ VERDICT_SHAPES = {word: shape for word, (shape, _) in _WORDS.items()}
 VERDICT_MEANINGS = {word: meaning for word, (_, meaning) in _WORDS.items()}
 """What each verdict word means, in one line."""
 
-LINES_IN_SIGHT = 2
+KINDS = {
+    "fair": "nothing was set for or against the claim",
+    "partly": "some of what decides the claim was made by hand",
+    "own": "a question of the suite's own",
+    "stand-in": "another quantity stands in for the paper's",
+    "planted": "the outcome was set by hand: it tests the machinery",
+    "identity": "holds for any model: it tests the code",
+    "no test": "needs the paper's model",
+}
+"""What each kind of test means, those that say most first."""
+
+_CELL = 92
+"""The most characters of differences in a cell of the front page."""
 _FOLDER = Path(__file__).parent
 
 
@@ -73,15 +85,15 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("; ") if line]
 
 
-def in_short(paper: str) -> str:
-    """The first of the paper's numbers, and how many more there are.
+def in_short(measured: str) -> str:
+    """As many of the differences as a cell of the front page holds, and how many more there are.
 
-    >>> in_short("a: 1; b: 2; c: 3; d: 4; e: 5")
-    'a: 1; b: 2; and 3 more'
+    >>> in_short("; ".join(f"{letter} - b: +1.9 points [-0.7, +4.4]" for letter in "acde"))
+    'a - b: +1.9 points [-0.7, +4.4]; c - b: +1.9 points [-0.7, +4.4]; and 2 more'
     """
-    numbers = lines_of(paper)
-    more = [f"and {len(numbers) - LINES_IN_SIGHT} more"] if len(numbers) > LINES_IN_SIGHT else []
-    return "; ".join(numbers[:LINES_IN_SIGHT] + more)
+    found = lines_of(without_counts(measured))
+    count = next((n for n in range(len(found), 1, -1) if len("; ".join(found[:n])) <= _CELL), 1)
+    return "; ".join(found[:count] + [f"and {len(found) - count} more"] * (count < len(found)))
 
 
 def without_counts(measured: str) -> str:
@@ -123,6 +135,15 @@ def _heading_anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
+def _first_sentence(text: str) -> str:
+    """What a caption says first, without what stands behind a colon or a semicolon.
+
+    >>> _first_sentence("Scores, mean of 2.5 runs; in points: best first. And more.")
+    'Scores, mean of 2.5 runs'
+    """
+    return re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]
+
+
 def _value_text(value) -> str:
     if value is None:
         return "none"
@@ -149,6 +170,7 @@ def _environment():
     environment.filters |= {
         "anchor": _anchor,
         "duration": duration_text,
+        "first_sentence": _first_sentence,
         "counts_text": counts_text,
         "families": families,
         "heading_anchor": _heading_anchor,
@@ -161,7 +183,7 @@ def _environment():
         "without_counts": without_counts,
     }
     environment.globals |= {
-        "LINES_IN_SIGHT": LINES_IN_SIGHT,
+        "KINDS": KINDS,
         "MISSING": MISSING,
         "NOT_RUN": NOT_RUN,
         "meanings": VERDICT_MEANINGS,

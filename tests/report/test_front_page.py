@@ -44,9 +44,8 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     counts = "Fair tests: 1 supported, 3 not run. All: 1 supported, 23 not run."
     assert f"[results/mini](results/mini/README.md): {counts}" in text
     (row,) = (line for line in text.splitlines() if re.match(r"\| C\d", line))
-    verdict = "▲ supported, fair, n = 5, falls under Holm (takes 9 replicates)"
-    assert f"| a - b: +1.5 points \\[-2.0, +5.0\\] | {verdict} |" in row
-    assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in row and "; and 3 more |" in row
+    measured = "a - b: +1.5 points \\[-2.0, +5.0\\]"
+    assert row.endswith(f"| fair, n = 5 | {measured} | ▲ supported | falls |")
     assert "C2, C3, C14, C18, C25, C26 (notebook 05_clipping has not reached" in text
     assert "; C8, C19 (notebook 06_alpha_sweep has not been run" in text
     assert "; C5 A stronger teacher gives a better student (notebook 03" in text
