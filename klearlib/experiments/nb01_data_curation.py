@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -110,7 +111,8 @@ class DataCuration(DataExperiment):
     def funnel(self) -> Rows:
         for domain, card in self.cards.items():
             mine = []
-            for name, counts in card["sources"].items():
+            by_number = sorted(card["sources"].items(), key=lambda each: _natural(each[0]))
+            for name, counts in by_number:
                 read, kept, given = counts["num_read"], counts["num_kept"], card["responses"][name]
                 if read:
                     removed = [
@@ -246,3 +248,8 @@ def _by_place(file: Path) -> dict[tuple[str, int], dict]:
     """Name of a source and number of a row in its file -> what ``rejects.jsonl``,
     ``removals.jsonl`` or the truth says of it."""
     return {(row["source"], row["row"]): row for row in read_lines(file)}
+
+
+def _natural(name: str) -> list[int | str]:
+    """For an order in which source 2 stands before source 10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

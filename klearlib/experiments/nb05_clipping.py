@@ -6,8 +6,6 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from klearlib import paper
 from klearlib.experiments import objectives
 from klearlib.experiments.benchmarks import curve_titles, deciding
@@ -20,12 +18,12 @@ from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.report.curves import (
     CORNER_TITLES,
     Panel,
-    coefficient_curves,
     corner_shares,
     paper_beside_ours,
 )
+from klearlib.report.rule_figures import coefficient_grid
 from klearlib.report.section import NOT_RUN, Counterpart
-from klearlib.report.style import series_style
+from klearlib.report.style import series_order, series_style
 from klearlib.report.verdicts import Evidence, answer
 
 if TYPE_CHECKING:
@@ -127,28 +125,39 @@ class Clipping(ClippingArms):
         "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",
         alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
         "above ours for maths, for code where it is measured, and the gradient norm, mean over "
-        "seeds with a 95 % band.",
+        "seeds; below them scores less GPPO's, paired, with a 95 % band.",
     )
     def fig2(self) -> Figure:
         drawn = {"C1": (self.params, self.runs)}
         if self.code_results:
             drawn["C2"] = self.soft, self.code_results
-        panels = [score_panel(*by, self.drawn[name], SCORES[name][1]) for name, by in drawn.items()]
+        panels = [
+            score_panel(*by, self.drawn[name], SCORES[name][1], less="gppo")
+            for name, by in drawn.items()
+        ]
         norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
         last = Panel(words, words, paper.figure("2c"), norm, "norm", log_y=True)
         return paper_beside_ours([*panels, last])
 
     @figure(
-        "The coefficient F of every rule.",
-        alt="Two panels, A above and below zero: the coefficient F against the ratio, one line a "
-        "rule.",
+        "The coefficient F of every rule, solid where A > 0 and dashed where A < 0.",
+        alt="Small multiples, one for each rule: F against the ratio for both signs of A, beside "
+        "F = r in grey.",
         when=lambda e: True,
         name="rules",
     )
     def rules_figure(self) -> Figure:
-        p, frame = self.params, self.gradients[self.gradients["advantage"].abs() == 2.0].copy()
-        frame["sign"] = np.where(frame["advantage"] > 0, "positive", "negative")
-        return coefficient_curves(frame, eps_low=p.eps_low, eps_high=p.eps_high)
+        p = self.params
+        printed = {
+            name: rule for name, (rule, _) in objectives.rules(p.eps_low, p.eps_high).items()
+        }
+        del printed["gppo_released"]  # GPPO at the ratios that are drawn
+        drawn = printed | self.others
+        shapes = {
+            series_style(name).label: objectives.coefficients_of(drawn[name])
+            for name in series_order(drawn)
+        }
+        return coefficient_grid(shapes)
 
     @figure(
         "Where tokens leave the clip range.{e.at_rates}",

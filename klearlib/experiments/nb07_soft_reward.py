@@ -56,7 +56,8 @@ class CodeRL(Experiment):
         return standing_for(self.params.profile, "LiveCodeBench V5")
 
     def score_panel(self) -> Panel:
-        return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
+        less = self.series[-1]
+        return score_panel(self.params, self.runs, self.drawn, self.paper_figure, less=less)
 
     @table(
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "

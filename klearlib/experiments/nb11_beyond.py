@@ -49,6 +49,15 @@ STEPS = {
     "D9": {"format_scores": "released", "format_penalty": 0.0},
 }
 """Row of docs/deviations.md -> the options of the released code."""
+WORDS = {
+    "D1": "dual clip at 10",
+    "D5": "LM loss by micro-batch",
+    "D6": "deviation by G - 1",
+    "D7": "policy loss by micro-batch",
+    "D8": "filter by accuracy",
+    "D9": "format score, no penalty",
+}
+"""The same for people."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
 RESPONSES_OF_ERRING = 6
 """To a problem, of the teachers of E3: the largest dose needs more wrong ones than four hold."""
@@ -279,9 +288,9 @@ class Beyond(Experiment):
         when=lambda e: len(e.table("effects").query("exploration == 'E4'")) > 0,
     )
     def e4(self) -> Figure:
-        return forest_figure(
-            self.table("effects").query("exploration == 'E4'"), margin=self.statistics.margin
-        )
+        rows = self.table("effects").query("exploration == 'E4'")
+        names = rows["difference"].replace({f"paper - {key}": word for key, word in WORDS.items()})
+        return forest_figure(rows.assign(difference=names), margin=self.statistics.margin)
 
     @cached_property
     def says(self) -> dict[str, str]:

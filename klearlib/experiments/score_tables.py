@@ -191,9 +191,13 @@ def paper_last(name: str | None, series: str) -> float:
     return float(mine["value"].iloc[-1]) if len(mine) else float("nan")
 
 
-def score_panel(params, runs: Results, benchmark: str, paper_figure: str, also: str = "") -> Panel:
-    """The paper's curves of scores, and ours on `benchmark` below them; `also` ends our title."""
+def score_panel(
+    params, runs: Results, benchmark: str, paper_figure: str, *, less: str, also: str = ""
+) -> Panel:
+    """The paper's curves of scores, ours on `benchmark` below them, and less those of the series
+    `less`; `also` ends our title."""
     printed = paper.figure(paper_figure)
     title = score_title(params.profile, benchmark, params.eval_responses) + also
     scores = runs.score_curve(benchmark)
-    return Panel(printed.attrs["metric"], title, printed, scores, y_label="score", is_rate=True)
+    how = {"y_label": "score", "is_rate": True, "less": less}
+    return Panel(printed.attrs["metric"], title, printed, scores, **how)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from klearlib.report.curves import COLUMNS, Panel, learning_curves, seed_bands, title
-from klearlib.report.style import figure_style, new_figure, series_style
+from klearlib.report.style import PAPER_DASH, figure_style, new_figure, series_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,49 @@ def scores_beside_paper(
         if len(series) > 1:
             handles, labels = axes[1][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
+    return figure
+
+
+def scores_over_count(
+    domains: Mapping[str, Sequence[Panel]], kinds: Mapping[str, str], *, x_label: str
+) -> Figure:
+    """One panel for each domain: the scores of its benchmarks over the number that ends the name of
+    a group, as 4 in "top4"; the paper's dashed, ours with the 95 % t interval over seeds.
+
+    domains: title -> panels as `scores_beside_paper` takes them. kinds: what stands before the
+    number -> its words in the legend; other groups are not drawn.
+    """
+    looks = (("#0072B2", "o"), ("#D55E00", "s"))
+    figure = new_figure(5.2 * len(domains) + 0.6, 4.8)
+    with figure_style():
+        axes = figure.subplots(1, len(domains), squeeze=False, sharey=True)[0]
+        for axis, (name, panels) in zip(axes, domains.items(), strict=True):
+            numbers: set[int] = set()
+            for panel, (color, marker) in zip(panels, looks, strict=False):
+                look = {"color": color, "marker": marker, "markersize": 6}
+                if panel.paper is not None and len(panel.paper):
+                    at = [int(re.sub(r"\D", "", group)) for group in panel.paper["group"]]
+                    paper = {"linestyle": PAPER_DASH, "markerfacecolor": "none"}
+                    label = f"{panel.paper_title}, paper"
+                    axis.plot(at, 100 * panel.paper["value"], **look, **paper, label=label)
+                for line, (kind, words) in zip(("-", ":"), kinds.items(), strict=False):
+                    mine = panel.ours[panel.ours["group"].str.startswith(kind)]
+                    if not len(mine):
+                        continue
+                    steps = mine["group"].str.removeprefix(kind).astype(int)
+                    bands = seed_bands(mine.assign(step=steps)).sort_values("step")
+                    mean = 100 * bands["mean"]
+                    spread = np.stack([mean - 100 * bands["low"], 100 * bands["high"] - mean])
+                    numbers |= {*steps}
+                    label = f"{panel.ours_title}{words}"
+                    how = {"linestyle": line, "linewidth": 1.8, "capsize": 3}
+                    axis.errorbar(bands["step"], mean, yerr=spread, **look, **how, label=label)
+            axis.set_xticks(sorted(numbers) or [1])
+            axis.set_xlabel(x_label)
+            title(axis, name)
+            axis.legend(fontsize=8, loc="upper right")
+        axes[0].set_ylabel("score, percent")
+        axes[0].set_ylim(bottom=0)
     return figure
 
 

@@ -1,5 +1,5 @@
-"""Curves over the steps of training: the paper's beside ours, learning curves, the clipping rules
-and the clipped tokens.
+"""Curves over the steps of training: the paper's beside ours, learning curves and the clipped
+tokens.
 
 Every figure takes long data (columns series, seed, step, value). Ours is the mean over seeds with
 its 95 % t interval and a thin line for each seed; the paper's curves are dashed and have one run
@@ -108,6 +108,7 @@ class Panel:
     `paper` has columns series, step, value, `ours` a seed as well; either may be None or empty. The
     titles name benchmark and avg@n, because ours may differ from the paper's. is_rate: of values in
     [0, 1], to which the band of ours is cut.
+    less: the series of ours that the others are compared with, in a row of its own; "" for none.
     """
 
     paper_title: str
@@ -117,32 +118,61 @@ class Panel:
     y_label: str = ""
     log_y: bool = False
     is_rate: bool = False
+    less: str = ""
 
 
 def paper_beside_ours(panels: Sequence[Panel]) -> Figure:
-    """One column for each panel: the paper's curves on top, ours below.
+    """One column for each panel: the paper's curves on top, ours below, and, where a panel names
+    `less`, each other series less that one, paired by seed, as seeds differ more than series do.
 
-    The two rows have their own axes, since scale and benchmark differ below paper scale: compare
-    the order and the shape of the curves, not their height.
+    The rows have their own axes, since scale and benchmark differ below paper scale: compare the
+    order and the shape of the curves, not their height.
     """
-    figure = new_figure(max(3.75 * len(panels), 6.5), 6.6)
+    paired = [_less(panel) for panel in panels]
+    num_rows = 2 + any(frame is not None for frame in paired)
+    figure = new_figure(max(3.75 * len(panels), 6.5), 3.0 * num_rows + 0.6)
     with figure_style():
-        axes = figure.subplots(2, len(panels), squeeze=False)
-        for panel, top, bottom in zip(panels, axes[0], axes[1], strict=True):
-            for axis, frame in ((top, panel.paper), (bottom, panel.ours)):
+        axes = figure.subplots(num_rows, len(panels), squeeze=False)
+        for panel, frame, (top, middle, *bottom) in zip(panels, paired, axes.T, strict=True):
+            for axis, drawn in ((top, panel.paper), (middle, panel.ours)):
                 axis.set_ylabel(panel.y_label)
-                if panel.log_y and frame is not None and len(frame):
+                if panel.log_y and drawn is not None and len(drawn):
                     axis.set_yscale("log")
-            _draw_paper(top, panel.paper)
-            _draw_ours(bottom, panel.ours, is_rate=panel.is_rate)
-            for axis in (top, bottom):
+            if panel.paper is None:
+                top.axis("off")
+            else:
+                _draw_paper(top, panel.paper)
+                title(top, f"Paper: {panel.paper_title}")
+            _draw_ours(middle, panel.ours, is_rate=panel.is_rate, is_mean_alone=frame is not None)
+            for axis in (top, middle):
                 if axis.get_yscale() == "log":
                     _plain_log_ticks(axis)
-            title(top, f"Paper: {panel.paper_title}")
-            title(bottom, f"Here: {panel.ours_title}")
-            bottom.set_xlabel("RL step")
-        _draw_legend(figure, [p.ours for p in panels], [p.paper for p in panels])
+            title(middle, f"Here: {panel.ours_title}")
+            middle.set_xlabel("RL step")
+            for axis in bottom:
+                if frame is None:
+                    axis.axis("off")
+                    continue
+                axis.axhline(0.0, color=series_style(panel.less).color, linewidth=1.6)
+                _draw_ours(axis, frame)
+                title(axis, f"Here: less {series_style(panel.less).label}, by seed")
+                axis.set_ylabel("difference, points")
+                axis.set_xlabel("RL step")
+        free = axes[-1, -1] if num_rows > 2 and paired[-1] is None else None
+        _draw_legend(figure, [p.ours for p in panels], [p.paper for p in panels], on=free)
     return figure
+
+
+def _less(panel: Panel) -> pd.DataFrame | None:
+    """Of a panel, each series less the one that it names, in points, for the seeds of both."""
+    if not panel.less or panel.ours is None or not len(panel.ours):
+        return None
+    wide = panel.ours.pivot(index=["seed", "step"], columns="series", values="value")
+    if panel.less not in wide or len(wide.columns) < 2:
+        return None
+    found = 100 * wide.drop(columns=panel.less).sub(wide[panel.less], axis=0)
+    long = found.melt(ignore_index=False).reset_index().dropna(subset="value")
+    return long if len(long) else None
 
 
 def learning_curves(
@@ -166,45 +196,6 @@ def learning_curves(
         for axis in axes[len(parts) :]:
             axis.remove()
         _draw_legend(figure, [frame])
-    return figure
-
-
-def coefficient_curves(frame: pd.DataFrame, *, eps_low: float, eps_high: float) -> Figure:
-    """The coefficient F against the ratio, for A > 0 and for A < 0: the clipping rules at a glance.
-
-    Rules that agree lie exactly on one another, so each line is narrower than the one below it and
-    carries its markers at its own places: every rule can be seen wherever it runs.
-
-    frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0), coefficient.
-    eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
-    """
-    rules = series_order(frame["rule"])
-    figure = new_figure(10.8, 4.9)
-    with figure_style():
-        axes = figure.subplots(1, 2, sharey=True)
-        for axis, sign in zip(axes, ("positive", "negative"), strict=True):
-            for place, rule in enumerate(rules):
-                chosen = frame[(frame["sign"] == sign) & (frame["rule"] == rule)]
-                line = chosen.sort_values("ratio")
-                _draw_coefficient(axis, line, rule, place=place, count=len(rules))
-            low, high = 1 - eps_low, 1 + eps_high
-            axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-            look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
-            place = {"x": (low * high) ** 0.5, "y": 0.985, "transform": axis.get_xaxis_transform()}
-            axis.text(s="clip\nrange", **place, **look)
-            axis.set_xscale("log")
-            _plain_ticks(axis.xaxis, frame["ratio"], (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100))
-            axis.set_title("A > 0" if sign == "positive" else "A < 0")
-            axis.set_xlabel("ratio r (log scale)")
-        # Unclipped rules reach the largest ratio, so F is logarithmic too, with a place for 0.
-        values, axis = frame["coefficient"], axes[0]
-        smallest = values[values > 0].min()
-        axis.set_yscale("symlog", linthresh=smallest, linscale=0.35)
-        _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
-        axis.set_ylabel("coefficient F (log scale, and 0)")
-        axis.set_ylim(-0.3 * smallest, values.max() * 1.4)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(rules), 5))
     return figure
 
 
@@ -243,11 +234,8 @@ def title(axis: Axes, text: str) -> None:
     axis.set_title(textwrap.fill(text, 40))
 
 
-def _draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
+def _draw_paper(axis: Axes, frame: pd.DataFrame) -> None:
     """The paper's curves, dashed; a curve of many points is thin, under its running median."""
-    if frame is None or not len(frame):
-        _say(axis, "the paper has no such curve")
-        return
     smoothed = False
     for name in series_order(frame["series"]):
         curve = frame[frame["series"] == name].sort_values("step")
@@ -271,12 +259,13 @@ def _draw_ours(
     limits: tuple | None = None,
     note: str = "bottom",
     is_rate: bool = False,
+    is_mean_alone: bool = False,
 ) -> None:
     """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
 
     limits: of the y axis; by default the range of the lines and 12 % on either side. A band beyond
     them is cut, and the panel says so. note: where the number of seeds stands, "bottom" or "top",
-    or "" for nowhere.
+    or "" for nowhere. is_mean_alone: without band and thin lines.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -284,6 +273,9 @@ def _draw_ours(
         _say(axis, "not run yet")
         return
     bands, steps = seed_bands(frame), frame["step"]
+    if is_mean_alone:
+        bands[["low", "high"]] = np.nan
+        frame = bands.rename(columns={"mean": "value"}).assign(seed=0)
     if is_rate:
         bands[["low", "high"]] = bands[["low", "high"]].clip(0.0, 1.0)
     names = series_order(frame["series"])
@@ -302,33 +294,16 @@ def _draw_ours(
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if steps.min() == steps.max():
         axis.set_xlim(steps.min() - 1, steps.max() + 1)
-    if note:
+    if note and not is_mean_alone:
         text = seeds_text(frame)
         if limits and (bands["low"].min() < limits[0] or bands["high"].max() > limits[1]):
             text += "; band cut by the frame"
         _note(axis, text, top=note == "top")
 
 
-def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, count: int) -> None:
-    """One rule's F against the ratio, as the `place`-th of `count` lines that may coincide. A fall
-    to zero is no slope: the line stops there and a dotted one joins its ends."""
-    style = series_style(rule)
-    ratio, value = (line[column].to_numpy(float) for column in ("ratio", "coefficient"))
-    falls = np.flatnonzero((value[1:] == 0) != (value[:-1] == 0))
-    for fall in falls:
-        ends = slice(fall, fall + 2)
-        axis.plot(ratio[ends], value[ends], color=style.color, linestyle=":", linewidth=1.4)
-    every = max(len(ratio) // 6, 1)
-    first = min(place * every // count, max(len(ratio) - 1, 0))
-    mark = {"marker": style.marker, "markersize": 6.5, "markevery": (first, every)}
-    mark |= {"markerfacecolor": "white", "markeredgewidth": 1.5}
-    line = {"linewidth": 1.6 + 1.8 * (count - 1 - place), "solid_capstyle": "butt"}
-    broken = (np.insert(each, falls + 1, np.nan) for each in (ratio, value))
-    axis.plot(*broken, color=style.color, **line, **mark, label=style.label, zorder=2 + 0.1 * place)
-
-
-def _draw_legend(figure: Figure, ours, paper=()) -> None:
-    """One legend below all panels: the series of all frames, and what dashes and bands mean."""
+def _draw_legend(figure: Figure, ours, paper=(), on: Axes | None = None) -> None:
+    """One legend below all panels, or on an empty one: the series of all frames, and what dashes
+    and bands mean."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -348,7 +323,9 @@ def _draw_legend(figure: Figure, ours, paper=()) -> None:
         handles.append(Patch(color=_INK, alpha=0.12, label="95 % interval of the mean over seeds"))
     if most == 1:
         handles.append(ink(label="here, one seed"))
-    if handles:
+    if handles and on is not None:
+        on.legend(handles=handles, loc="center")
+    elif handles:
         columns = max(int(figure.get_figwidth() / 2.75), 1)
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
@@ -408,9 +385,3 @@ def _say(axis: Axes, text: str) -> None:
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(False)
-
-
-def _plain_ticks(axis, values, candidates) -> None:
-    ticks = [tick for tick in candidates if values.min() * 0.999 <= tick <= values.max() * 1.001]
-    axis.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
-    axis.set_ticks([], minor=True)

@@ -51,8 +51,8 @@ def _grid(
 ) -> tuple[Figure, np.ndarray]:
     """A figure of `count` panels, at most `most` in a line, and their axes; the x axis of the last
     one of each column is named. width, height: of a panel in inches. room: below them all."""
-    columns = min(most, count)
-    lines = -(-count // columns)
+    lines = -(-count // most)
+    columns = -(-count // lines)
     figure = new_figure(width * columns + 0.6, height * lines + room)
     axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis in axes[count:]:

@@ -131,9 +131,12 @@ def test_a_rule_that_the_paper_has_not_is_shown_and_leaves_the_claims_alone(proj
     for label in ("steep", "GPPO, beta_low 0"):
         row = scores.loc["maths A", label]
         assert row["end"] > 0.9 and np.isnan(row["paper_last"])
-        for name in ("fig2", "rules", "corners"):
-            legend = more.figure(name).legends[0]
-            assert label in [text.get_text() for text in legend.get_texts()], name
+        (legend,) = more.figure("corners").legends
+        fig2 = more.figure("fig2").axes[-1].get_legend()
+        for each in (legend, fig2):
+            assert label in [text.get_text() for text in each.get_texts()]
+        titles = [axis.get_title(loc="left") for axis in more.figure("rules").axes]
+        assert label in titles and "GPPO" in titles
     corners = more.table("rules").set_index("rule")
     assert corners.loc["steep", "r high, A > 0"] == "1.29 to 9"
     assert corners.loc["GPPO, beta_low 0", ["r low, A < 0", "r high, A > 0"]].tolist() == [

@@ -86,29 +86,16 @@ def paper_curves(*, steps=range(10, 250, 10), noise=0.01):
     return pd.DataFrame(rows, columns=["series", "step", "value"])
 
 
-def coefficients(*, eps_low=0.2, eps_high=0.28, num_points=121):
-    """Columns rule, sign, ratio, coefficient, typed from Eqs. 9, 10, 12, 16 and the released
-    code."""
-    ratio = np.geomspace(0.1, 20, num_points)
-    low, high = 1 - eps_low, 1 + eps_high
-    clamped = np.clip(ratio, low, high)
-    values = {
-        ("unclipped", "positive"): ratio,
-        ("unclipped", "negative"): ratio,
-        ("clip_higher", "positive"): np.where(ratio > high, 0, ratio),
-        ("clip_higher", "negative"): np.where(ratio < low, 0, ratio),
-        ("gppo", "positive"): np.minimum(ratio, high),
-        ("gppo", "negative"): np.maximum(ratio, low),
-        ("cispo", "positive"): clamped,
-        ("cispo", "negative"): clamped,
-        ("gppo_released", "positive"): np.minimum(ratio, high),
-        ("gppo_released", "negative"): np.where(ratio > 10, 0, np.maximum(ratio, low)),
+def coefficients():
+    """Title -> columns ratio, positive, negative, typed from Eqs. 9 and 10."""
+    ratio = np.geomspace(0.1, 3, 121)
+    gppo = {"positive": np.minimum(ratio, 1.28), "negative": np.maximum(ratio, 0.8)}
+    clip = {
+        "positive": np.where(ratio > 1.28, 0, ratio),
+        "negative": np.where(ratio < 0.8, 0, ratio),
     }
-    parts = [
-        pd.DataFrame({"rule": rule, "sign": sign, "ratio": ratio, "coefficient": coefficient})
-        for (rule, sign), coefficient in values.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    shapes = {"GRPO w/ Clip-Higher": clip, "GPPO": gppo}
+    return {title: pd.DataFrame({"ratio": ratio} | of) for title, of in shapes.items()}
 
 
 def corners(*, seeds=(0, 1, 2), steps=range(1, 41)):
@@ -257,7 +244,8 @@ def scores() -> pd.DataFrame:
 
 def publish(results_dir, content: dict, *, figures: bool = True) -> None:
     """Write the section with its figures and tables, the section last."""
-    from klearlib.report.curves import Panel, coefficient_curves, corner_shares, paper_beside_ours
+    from klearlib.report.curves import Panel, corner_shares, paper_beside_ours
+    from klearlib.report.rule_figures import coefficient_grid
     from klearlib.report.style import save_figure
     from klearlib.report.tables import write_table
 
@@ -270,8 +258,7 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
             Panel("norm", "norm", paper_curves(steps=range(1, 241)), curves(noise=0.1), "norm"),
         ]
         save_figure(paper_beside_ours(panels), folder, "fig2")
-        rules = coefficient_curves(coefficients(), eps_low=0.2, eps_high=0.28)
-        save_figure(rules, folder, "coefficients")
+        save_figure(coefficient_grid(coefficients()), folder, "coefficients")
         save_figure(corner_shares(corners()), folder, "corners")
     else:
         for item in content["figures"]:

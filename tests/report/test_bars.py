@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from klearlib.report.bars import BarPanel, headline_bars
+from klearlib.report.bars import BarPanel, headline_bars, scores_over_count
+from klearlib.report.curves import Panel
 from klearlib.report.style import figure_bytes
 
 PAPER, OURS = ["Klear", "other"], ["base model", "SFT", "code RL", "code RL, YaRN"]
@@ -71,3 +72,18 @@ def test_nothing_measured_says_so_and_bytes_are_equal():
     figure = draw(empty)
     assert labels(figure.axes[1]) == ["not run yet"]
     assert figure_bytes(draw(panel()), "svg") == figure_bytes(draw(panel()), "svg")
+
+
+def test_scores_stand_over_the_number_in_a_groups_name():
+    groups = ["top10", "top1", "equal10", "alone2"]
+    paper = pd.DataFrame({"series": "student", "group": groups[:2], "value": [0.3, 0.4]})
+    rows = [(group, seed, 0.1 * place) for place, group in enumerate(groups) for seed in (0, 1, 2)]
+    ours = pd.DataFrame(rows, columns=["group", "seed", "value"]).assign(series="student")
+    kinds = {"top": "", "equal": ", equal"}
+    domains = {"maths": [Panel("AIME", "A", paper, ours)]}
+    (axis,) = scores_over_count(domains, kinds, x_label="n").axes
+    printed, (top, equal) = axis.lines[0], (each.lines[0] for each in axis.containers)
+    assert printed.is_dashed() and [*printed.get_xdata()] == [10, 1]
+    assert [*top.get_xdata()] == [1, 10] and np.allclose(top.get_ydata(), [10, 0])
+    assert [*equal.get_xdata()] == [10] and np.allclose(equal.get_ydata(), [20])
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "10"]
