@@ -15,6 +15,7 @@ from pathlib import Path
 from klearlib import __version__
 from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
+from klearlib.params.project import begin
 from klearlib.run.stops import on_stop
 
 _RULES_OF = "full"  # whose worlds and rates the published rules ran in
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with on_stop(stop):
             arguments = _parser().parse_args(argv)
+            if arguments.command in (_run, _plan, _new, _rules):
+                begin()
             code = arguments.command(arguments)
             sys.stdout.flush()  # here, where it is known what to do when nobody reads
             return code

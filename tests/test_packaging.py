@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
+import zipfile
 from datetime import date
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import klearlib
+from klearlib.params.project import PARTS
 from klearlib.scale import require
 from klearlib.suite import doctor
 
@@ -237,3 +242,37 @@ def test_all_files_of_the_package_are_in_its_data():
         if path.suffix != ".py" and path.name[0] != "."
     }
     assert declared == beside
+
+
+def test_a_wheel_begins_a_project_in_an_empty_folder(tmp_path):
+    """Built without its own environment; its files are imported from where they were unpacked."""
+    source, unpacked, empty = (tmp_path / name for name in ("source", "unpacked", "empty"))
+    empty.mkdir()
+    for name in ("klearlib", *PARTS):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    how = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", tmp_path]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *how, source], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(unpacked)
+    environment = {k: v for k, v in os.environ.items() if k != "KLEAR_ROOT"}
+    environment["PYTHONPATH"] = str(unpacked)
+
+    def klear(*words):
+        command = [sys.executable, "-m", "klearlib.cli", *words]
+        how = {"capture_output": True, "text": True, "env": environment, "cwd": empty}
+        return subprocess.run(command, **how)
+
+    assert "run inside a clone" in klear("status").stderr and not [*empty.iterdir()]
+    planned = klear("plan", "--profile", "smoke")
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.startswith(f"new project in {empty}") and "12_rules" in planned.stdout
+    for name in PARTS:
+        copied = {path.relative_to(empty) for path in (empty / name).rglob("*") if path.is_file()}
+        hidden = {path for path in copied if path.name.startswith(".")}
+        there = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*") if path.is_file()}
+        assert copied == {path for path in there if path.name[0] != "."} and not hidden
+    shutil.rmtree(empty / "params")  # a folder that holds something is left alone
+    assert "run inside a clone" in klear("plan", "--profile", "smoke").stderr

@@ -1,11 +1,15 @@
-"""Where the project is."""
+"""Where the project is, and how an installed klear begins one."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from klearlib.errors import ParameterError
+
+PARTS = ("params", "notebooks")
+_INSTALLED = Path(__file__).resolve().parents[1] / "project"  # which a wheel has, see setup.py
 
 
 def root() -> Path:
@@ -21,8 +25,26 @@ def root() -> Path:
         if not (Path(named) / "params").is_dir():
             raise ParameterError(f"KLEAR_ROOT={named} has no params/: set it to the clone")
         return Path(named).resolve()
+    if folder := _found():
+        return folder
+    raise ParameterError(
+        "no folder above here has params/ and notebooks/: run inside a clone, or klear run in an "
+        "empty folder"
+    )
+
+
+def begin() -> None:
+    """Copy the params/ and notebooks/ of an installed wheel here, where no project is found and
+    this folder is empty."""
+    here = Path.cwd()
+    if os.environ.get("KLEAR_ROOT") or _found() or not _INSTALLED.is_dir() or any(here.iterdir()):
+        return
+    for name in PARTS:
+        shutil.copytree(_INSTALLED / name, here / name)
+    print(f"new project in {here}: copied {' and '.join(f'{name}/' for name in PARTS)}", flush=True)
+
+
+def _found() -> Path | None:
     here, package = Path.cwd(), Path(__file__).resolve().parent
-    for folder in (here, *here.parents, *package.parents):
-        if (folder / "params").is_dir() and (folder / "notebooks").is_dir():
-            return folder
-    raise ParameterError("no folder above here has params/ and notebooks/: run inside the clone")
+    every = (here, *here.parents, *package.parents)
+    return next((f for f in every if all((f / name).is_dir() for name in PARTS)), None)
