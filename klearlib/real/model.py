@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,8 +103,12 @@ def link_file(source: Path, target: Path) -> None:
     """Make `target` a symbolic link to the file `source`, in the place of what is there.
 
     A finished stage is verified through its links: the sizes and digests in its done.json are those
-    of the files behind them, so one that was removed or changed shows as a damaged entry.
+    of the files behind them, so one that was removed or changed shows as a damaged entry. A link
+    to a file of the project is relative, so that it holds where the project is moved.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
-    target.symlink_to(source.resolve())
+    found, here = source.resolve(), target.parent.resolve()
+    project = next((each.parent for each in here.parents if each.name == "results"), None)
+    inside = project is not None and found.is_relative_to(project)
+    target.symlink_to(os.path.relpath(found, here) if inside else found)

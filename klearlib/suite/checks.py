@@ -137,9 +137,9 @@ def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
     read: set[str] = set()
     for stage in stages:
         if stage.target == "klearlib.real.model:link_model":
-            read |= {stage.params["model"], stage.params["chat_template"]}
+            read |= {stage.arguments["model"], stage.arguments["chat_template"]}
         elif stage.target == "klearlib.real.data:link_data":
-            read.add(stage.params["location"] or stage.params["hub_id"])
+            read.add(stage.arguments["location"] or stage.params["hub_id"])
     return [
         str(each)
         for each in missing_assets(load(profile, "real"))

@@ -216,7 +216,7 @@ def run_here(stage: Stage) -> Path:
         inputs = {name: run_here(upstream) for name, upstream in stage.inputs.items()}
         module, _, function = stage.target.partition(":")
         made = RunFolder(folder)
-        getattr(import_module(module), function)(made, inputs, **stage.params)
+        getattr(import_module(module), function)(made, inputs, **stage.arguments)
         made.finish()
     return folder
 

@@ -238,7 +238,8 @@ class RealOrigin(Origin):
     def _model(self, model: str, what: str) -> Stage:
         """A model by its name in real.yaml. what: it in words.
 
-        A model of the hub is named by its id in the stage's key, wherever the cache is.
+        A model of the hub is named by its id in the stage's key, and one of this machine by its
+        content, wherever they are: a clone can be moved, and pieces of two machines be joined.
         """
         place, real = model_path(model), self._real
         template = real.chat_template and located(real.chat_template)
@@ -247,15 +248,16 @@ class RealOrigin(Origin):
             "model",
             "klearlib.real.model:link_model",
             {
-                "model": model if place is None else str(place),
+                **({"model": model} if place is None else {}),
                 "content": content_of(place, OF_A_MODEL),
-                "chat_template": template and str(template),
                 "template_content": content_of(template),
                 "positions": real.max_prompt_tokens + budget,
                 "shape": shape_of_model(real, model),
             },
             label=f"{what}: {model}",
             estimate_s=60.0,
+            placing={"chat_template": template and str(template)}
+            | ({"model": str(place)} if place else {}),
         )
 
     @cached_property
@@ -315,11 +317,11 @@ def _linked(source: Source, how: dict) -> tuple[Stage, str]:
         "klearlib.real.data:link_data",
         {
             "hub_id": hub_id,
-            "location": place,
             "content": content_of(place and Path(place)),
             "name": name,
         },
         label=f"data set {hub_id if location is None else name}",
         estimate_s=60.0,
+        placing={"location": place},
     )
     return stage, f"{FILES}/{name}"
