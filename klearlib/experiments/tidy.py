@@ -179,6 +179,7 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
         for name, value in line.items()
         if name != "step"
     ]
+    values.sort(key=lambda value: value["metric"])  # like beside like takes a third less room
     _write(folder / CURVES, pa.Table.from_pylist, values)
     parts = [
         each.columns(run=key, step=step, benchmark=name)
@@ -203,7 +204,7 @@ def _metrics(lines: Sequence[dict]) -> dict[str, list[dict]]:
     for line in lines:
         steps = found.setdefault(line["run"], {})
         steps.setdefault(line["step"], {"step": line["step"]})[line["metric"]] = line["value"]
-    return {run: list(steps.values()) for run, steps in found.items()}
+    return {run: [steps[step] for step in sorted(steps)] for run, steps in found.items()}
 
 
 def _evaluations(rows: pd.DataFrame) -> dict[str, dict[str, dict[int, Evaluation]]]:
@@ -245,7 +246,9 @@ def _write(path: Path, make: Callable, rows: list | dict) -> None:
 
     schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
     content = io.BytesIO()
-    pq.write_table(make(rows, schema=schema), content, compression="zstd")
+    few = [name for name, kind in _TYPES[path.name].items() if kind != "float64"]  # values
+    how = {"compression": "zstd", "compression_level": 19, "use_dictionary": few}
+    pq.write_table(make(rows, schema=schema), content, **how)
     write_bytes(path, content.getvalue(), make_folder=True)
 
 
