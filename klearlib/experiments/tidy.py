@@ -246,8 +246,8 @@ def _write(path: Path, make: Callable, rows: list | dict) -> None:
 
     schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
     content = io.BytesIO()
-    few = [name for name, kind in _TYPES[path.name].items() if kind != "float64"]  # values
-    how = {"compression": "zstd", "compression_level": 19, "use_dictionary": few}
+    few = [name for name in _TYPES[path.name] if name != "value"]  # of which many are equal
+    how = {"compression": "zstd", "compression_level": 12, "use_dictionary": few}
     pq.write_table(make(rows, schema=schema), content, **how)
     write_bytes(path, content.getvalue(), make_folder=True)
 
