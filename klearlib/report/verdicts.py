@@ -260,6 +260,7 @@ def _published(
 
 def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
     digits, unit = (1, " points") if about.unit == "fraction" else (3, "")
+    unit = " log10" if about.metric.startswith("log10") else unit
     value, low, high = (f"{each:+.{digits}f}" for each in (found.value, found.low, found.high))
     interval = f"[{low}, {high}]" if math.isfinite(found.low) else "no interval"
     return f"{name}: {value}{unit} {interval} ({found.num_replicates} replicates)"
