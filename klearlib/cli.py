@@ -15,21 +15,20 @@ from pathlib import Path
 from klearlib import __version__
 from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
-from klearlib.params.project import begin
 from klearlib.run.stops import on_stop
 
 _RULES_OF = "full"  # whose worlds and rates the published rules ran in
 PROFILE = "mini"
-"""Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
-enough for verdicts. `smoke` only shows that everything runs."""
+"""The default profile, as in the Makefile: its results are in git, and it has enough seeds for
+verdicts. `smoke` only shows that everything runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
 
-    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 138 a kernel died, 141 the reader of its
-    output is gone, 128 and the number of the signal that stopped it: 130 Ctrl-C, 143 terminated,
-    129 the terminal was closed, 131 Ctrl-\\.
+    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 138 a kernel died, 141 the output pipe
+    was closed, 128 plus the number of the signal that stopped it: 130 Ctrl-C, 143 terminated, 129
+    the terminal was closed, 131 Ctrl-\\.
     """
     came: list[int] = []
 
@@ -41,9 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with on_stop(stop):
             arguments = _parser().parse_args(argv)
             if arguments.command in (_run, _plan, _new, _rules):
+                from klearlib.params.project import begin
+
                 begin()
             code = arguments.command(arguments)
-            sys.stdout.flush()  # here, where it is known what to do when nobody reads
+            sys.stdout.flush()  # here, so that a closed pipe is handled below
             return code
     except SystemExit as end:  # argparse: 2 for wrong usage, 0 after --help and --version
         return end.code
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
-            said, code = "stopped, as nobody reads its output", 141
+            said, code = "stopped: output pipe closed", 141
             _let_go(sys.stdout)
         elif error.filename is None and error.errno != errno.ENOSPC:
             raise
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _let_go(stream) -> None:
-    """Have what is still to be written to a stream without a reader go nowhere."""
+    """Send what is still to be written to a stream without a reader to the null device."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -89,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _rules(arguments: argparse.Namespace) -> int:
-    """Notebook 12 of `_RULES_OF` for one rule of a user's beside Clip-Higher."""
+    """Run notebook 12 of `_RULES_OF` with a user's rule and Clip-Higher alone."""
     from klearlib.params import load_profile
     from klearlib.params.place import in_yaml
     from klearlib.suite.notebooks import run
@@ -97,7 +98,7 @@ def _rules(arguments: argparse.Namespace) -> int:
     values = load_profile(_RULES_OF, "12_rules")
     every, (_, colon, name) = values["seeds"], arguments.rule.rpartition(":")
     if not colon:
-        raise ParameterError(f"{arguments.rule}: write FILE.py:NAME of a rule")
+        raise ParameterError(f"{arguments.rule}: write the rule as FILE.py:NAME")
     if not 2 <= arguments.worlds <= len(every):
         raise ParameterError(f"--worlds must be from 2 to {len(every)}, got {arguments.worlds}")
     settings = {
@@ -126,7 +127,7 @@ def _only(arguments: argparse.Namespace) -> list[str]:
 
 
 def _chosen(arguments: argparse.Namespace) -> dict[str, object]:
-    """What a run and its plan are asked for alike."""
+    """The options that `run` and `plan` share."""
     from klearlib.params.statistics import REPLICATES
 
     if arguments.replicates is not None:
@@ -151,7 +152,7 @@ def _report(arguments: argparse.Namespace) -> int:
     own = place_of(profile, {})
     ran = [each for each in (own, *own_places(own)) if any(each.folder.glob("*/section.json"))]
     if not ran:
-        raise MissingAsset(f"nothing of profile {profile} has been run yet: {own.command}")
+        raise MissingAsset(f"nothing has been run at profile {profile} yet: {own.command}")
     for place in ran:
         rebuild(place.folder)
         print(build_report(place.folder, experiments()))
@@ -196,7 +197,7 @@ def _doctor(_: argparse.Namespace) -> int:
     findings = diagnose()
     print("\n".join(map(str, findings)))
     ready = not any(finding.fix and finding.required for finding in findings)
-    lacks = "install what is MISSING, then run again"
+    lacks = "install what is marked MISSING, then run klear doctor again"
     print("klear run --profile smoke can run" if ready else lacks)
     return 0 if ready else 1
 
@@ -211,14 +212,14 @@ def _status(arguments: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: an option of tomorrow would change their meaning.
     parser_of = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    parser = parser_of(prog="klear", description="The Klear-Reasoner paper, rerun.")
+    parser = parser_of(prog="klear", description="Reproduce the Klear-Reasoner paper.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
     parser.set_defaults(command=lambda _: parser.print_help() or 2)
     commands = parser.add_subparsers(metavar="command", parser_class=parser_of)
-    of_profile = {"default": PROFILE, "help": f"folder in params/ (default: {PROFILE})"}
+    of_profile = {"default": PROFILE, "help": f"a folder in params/ (default: {PROFILE})"}
 
-    run = commands.add_parser("run", help="run the notebooks of a profile that are not cached")
-    plan = commands.add_parser("plan", help="say what run would do, and do nothing")
+    run = commands.add_parser("run", help="run the notebooks of a profile that are not cached yet")
+    plan = commands.add_parser("plan", help="show what run would do, without doing it")
     for command, action in ((run, _run), (plan, _plan)):
         command.set_defaults(command=action)
         command.add_argument("--profile", **of_profile)
@@ -227,44 +228,46 @@ def _parser() -> argparse.ArgumentParser:
             nargs="+",
             default=[],
             metavar="NN",
-            help="numbers or names of notebooks: 05 07, or 05,07",
+            help="only these notebooks, by number or name: 05 07, or 05,07",
         )
         command.add_argument(
             "--set",
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="a parameter's value (YAML), for the chosen notebooks that have it; needs --out",
+            help="set a parameter (YAML value) in the chosen notebooks that have it; needs --out",
         )
         command.add_argument(
-            "--out", metavar="DIR", help="the results folder of changed parameters: results/mine"
+            "--out", metavar="DIR", help="results folder for changed parameters: results/mine"
         )
         command.add_argument(
             "--replicates",
             metavar="200-203",
-            help="of all seeds or worlds these alone, a piece for klear merge",
+            help="run only these seeds or worlds; klear merge joins the pieces",
         )
-        command.add_argument("--force", action="store_true", help="run cached notebooks as well")
+        command.add_argument("--force", action="store_true", help="also run cached notebooks")
         command.add_argument(
             "--workers",
             type=_workers,
             metavar="N|ray",
-            help="stages at once, 0 is one per core or GPU; ray: on a Ray cluster",
+            help="stages at a time, 0: one per core or GPU; ray: on a Ray cluster",
         )
-    run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
-    tensorboard = "write the numbers for TensorBoard as well"
+    run.add_argument("--keep-going", action="store_true", help="continue after a notebook fails")
+    tensorboard = "also write the metrics for TensorBoard"
     run.add_argument("--tensorboard", metavar="DIR", help=tensorboard)
 
-    rules = commands.add_parser("rules", help="your clipping rule by the protocol of notebook 12")
+    rules = commands.add_parser("rules", help="test your clipping rule by notebook 12's protocol")
     rules.set_defaults(command=_rules)
     rules.add_argument("rule", metavar="FILE.py:NAME", help="see docs/own-rule.md")
-    rules.add_argument("--worlds", type=int, default=8, metavar="N", help="2 to 16 (default: 8)")
-    rules.add_argument("--out", metavar="DIR", help="(default: results/own-rule-NAME)")
-    rules.add_argument("--workers", type=_workers, metavar="N|ray", help="as of klear run")
+    worlds = "number of worlds, 2 to 16 (default: 8)"
+    rules.add_argument("--worlds", type=int, default=8, metavar="N", help=worlds)
+    out = "results folder (default: results/own-rule-NAME)"
+    rules.add_argument("--out", metavar="DIR", help=out)
+    rules.add_argument("--workers", type=_workers, metavar="N|ray", help="as for klear run")
 
-    show = commands.add_parser("show", help="what the policy of an RL run wrote")
+    show = commands.add_parser("show", help="print what the policy of an RL run wrote")
     show.set_defaults(command=_show)
-    show.add_argument("run", metavar="RUN", help="its key or the start of it, as in klear status")
+    show.add_argument("run", metavar="RUN", help="its key, or the start of it, from klear status")
 
     report = commands.add_parser("report", help="rebuild the reports of a profile")
     report.set_defaults(command=_report)
@@ -275,35 +278,35 @@ def _parser() -> argparse.ArgumentParser:
         help="also rewrite the table of claims between the profile's markers in this markdown file",
     )
 
-    merge = commands.add_parser("merge", help="join results of other replicates into one folder")
+    merge = commands.add_parser("merge", help="join results of different replicates in one folder")
     merge.set_defaults(command=_merge)
     merge.add_argument("folders", nargs="+", metavar="DIR", help="such as results/full")
     merge.add_argument("--out", required=True, metavar="DIR", help="such as results/all")
     merge.add_argument(
         "--other-versions",
         action="store_true",
-        help="join runs of different code too; the report says so",
+        help="also join runs of different code or libraries; the report says so",
     )
 
     evaluate = commands.add_parser(
-        "evaluate", help="score a model, or responses that exist, on a benchmark"
+        "evaluate", help="score a model, or existing responses, on a benchmark"
     )
     evaluate.set_defaults(command=_evaluate)
     add_evaluate_arguments(evaluate)
 
-    new = commands.add_parser("new", help="a profile for a model and problems of your own")
+    new = commands.add_parser("new", help="write a profile for your own model and problems")
     new.set_defaults(command=_new)
-    new.add_argument("name", metavar="NAME", help="of the folder in params/")
+    new.add_argument("name", metavar="NAME", help="name of the new folder in params/")
     new.add_argument("--model", required=True, metavar="PATH|HUB_ID", help="a causal model")
     data = "a file of rows (problem or question, and answer), SOURCE=FILE, or a hub id"
-    tests = f"what is measured, up to three: {data}"
-    new.add_argument("--problems", required=True, metavar="DATA", help=f"what RL learns: {data}")
+    tests = f"what to measure on, up to three: {data}"
+    new.add_argument("--problems", required=True, metavar="DATA", help=f"problems for RL: {data}")
     new.add_argument("--benchmark", required=True, action="append", metavar="DATA", help=tests)
-    learnt = "what SFT learns before RL: a file of rows with response too, or a data set with them"
+    learnt = "examples for SFT before RL: rows with a response too, or a data set with responses"
     new.add_argument("--examples", metavar="DATA", help=learnt)
-    new.add_argument("--max-new-tokens", type=int, metavar="N", help="budget of a response")
-    new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
-    own = "judges and pays in the place of the built-in judge of answers"
+    new.add_argument("--max-new-tokens", type=int, metavar="N", help="token budget of a response")
+    new.add_argument("--chat-template", metavar="FILE", help="a template, if the model has none")
+    own = "judges answers and sets rewards in place of the built-in judge"
     new.add_argument("--reward", metavar="FILE.py:FUNCTION", help=own)
     probe = "try three learning rates for three RL steps each, and write one at which clipping acts"
     new.add_argument("--probe", action="store_true", help=probe)
@@ -313,7 +316,7 @@ def _parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", help="what is done, running, partial or broken")
     status.set_defaults(command=_status)
-    status.add_argument("--profile", default="", help="one profile; all where not given")
+    status.add_argument("--profile", default="", help="only this profile (default: all)")
     return parser
 
 

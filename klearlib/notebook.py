@@ -1,8 +1,8 @@
-"""What the first cells of a notebook call: check the parameters, then show them beside the paper's;
+"""What the first cells of a notebook call, to check the parameters and show them with the paper's,
 and what the last one shows: where everything is.
 
 A notebook runs under ``klear run``, under bare papermill, in JupyterLab and by Run All; papermill
-checks no parameter, so the check is made here, inside the kernel, where it holds for all of them.
+checks no parameters, so they are checked here, inside the kernel, which covers all these ways.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def setup(notebook: str, record: type, namespace: dict):
 
 
 def _stated(sources: list[str], known: set[str], *, again: bool) -> set[str]:
-    """The names that the parameters cell assigned when it ran last, and those of the cells after
-    it: what a corrected cell no longer names is left out, though the kernel still holds it.
+    """The names that the parameters cell assigned when it last ran, and those of the cells after
+    it: a name that a corrected cell no longer has is left out, though the kernel still holds it.
 
-    again: in a living kernel, where values that later cells have computed are no parameters: of
-    these only cells count that assign a declared parameter, or that papermill injected.
+    again: in a live kernel, where values that later cells computed are not parameters: only cells
+    that assign a declared parameter, or that papermill injected, count.
     """
     stated: set[str] = set()
     for source in sources:
@@ -79,8 +79,8 @@ def _stated(sources: list[str], known: set[str], *, again: bool) -> set[str]:
 
 
 def show_frames(*, digits: int) -> None:
-    """Have this notebook show tables with `digits` decimals, no column or text cut short and a dash
-    for what was not measured; nothing happens outside of one."""
+    """Make this notebook show tables with `digits` decimals, all columns and texts in full, and a
+    dash for what was not measured; outside a notebook nothing happens."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         import pandas as pd
@@ -96,7 +96,7 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """A table of every parameter: its value, the paper's value, and a note.
 
     The note says what the parameter means, where the paper states its value, and the value of the
-    profile's file where this run departs from it. Options that are set get a line each.
+    profile's file if this run departs from it. Options that are set get a line each.
     """
     import pandas
 
@@ -119,8 +119,8 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
 
 
 def watch(*runs: str) -> Figure:
-    """The curves of runs, named by their keys or the starts of them; without names, of the runs
-    that go on now.
+    """The curves of runs, named by their keys or the starts of them; without names, of the runs in
+    progress.
 
     Raises ParameterError: no such run, or nothing to draw.
     """
@@ -135,7 +135,7 @@ def watch(*runs: str) -> Figure:
 
 
 def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
-    """Markdown with links to what there is of a notebook, as seen from where the notebook lies:
+    """Markdown with links to what a notebook has produced, relative to where the notebook lies:
     report, tables, figures, the executed notebook and runs.
 
     folder: results/<profile>/<notebook>. runs: title and folder of each. Under papermill, which

@@ -157,7 +157,7 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     done = subprocess.run(command, stdout=writer, stderr=errors, **how)
     os.close(writer)
     assert done.returncode == 141
-    assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
+    assert with_errors or done.stderr == "klear: stopped: output pipe closed\n"
 
 
 def test_a_full_disk_is_no_traceback():
@@ -171,7 +171,7 @@ def test_a_full_disk_is_no_traceback():
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
     assert cli.main(["report"]) == 1
-    said = "klear: nothing of profile mini has been run yet: klear run --profile mini\n"
+    said = "klear: nothing has been run at profile mini yet: klear run --profile mini\n"
     assert capsys.readouterr().err == said
     assert not (project / "results").exists()
 

@@ -18,8 +18,8 @@ sources name."""
 
 @dataclass(frozen=True)
 class Named:
-    """A benchmark: its domain, its title in our tables and figures, the paper's that it is or
-    stands for, and that one's column of Table 1. `in_headline_only`: no other notebook has it."""
+    """A benchmark: its domain, its title in our tables and figures, the paper's benchmark that it
+    is or stands for, and its column of Table 1. `in_headline_only`: no other notebook has it."""
 
     domain: str
     title: str
@@ -43,15 +43,15 @@ MINIATURE = {
     "code_a": replace(REAL["livecodebench_v5"], title="code A"),
     "code_b": replace(REAL["livecodebench_v6"], title="code B"),
 }
-"""Those of the miniature, each beside the one that it stands for."""
+"""The miniature's benchmarks, each with the paper's that it stands for."""
 
 DECIDING = {"math": MATH_DECIDE, "code": CODE_DECIDE}
-"""Of the miniature, by domain: what decides its claims; see `klearlib.miniature.world.DECIDING`."""
+"""What decides the miniature's claims, by domain; see `klearlib.miniature.world.DECIDING`."""
 
 
 def named(profile: str) -> dict[str, Named]:
-    """The benchmarks of a profile, in the order of the columns of Table 1. One's own, under their
-    names, stand for those of the paper's that a real profile has not."""
+    """The benchmarks of a profile, in the order of the columns of Table 1. A user's own, under
+    their names, stand for the paper's benchmarks that a real profile lacks."""
     if not is_real(profile):
         return MINIATURE
     real, found = load(profile, "real"), {}
@@ -65,7 +65,7 @@ def named(profile: str) -> dict[str, Named]:
 
 
 def counterparts(profile: str, domain: str) -> dict[str, str]:
-    """Benchmark of a profile -> the paper's, of a domain: those of all notebooks but 10.
+    """Benchmark of a profile -> the paper's, for one domain: those of all notebooks but 10.
 
     >>> counterparts("smoke", "code")
     {'code_a': 'LiveCodeBench V5', 'code_b': 'LiveCodeBench V6'}
@@ -82,8 +82,8 @@ def titles(profile: str) -> dict[str, str]:
 
 
 def curve_titles(profile: str, domain: str) -> dict[str, str]:
-    """The titles of what the RL runs on a domain are measured on: its benchmarks, and the
-    validation set."""
+    """The titles of what RL runs on a domain are measured on: its benchmarks and the validation
+    set."""
     mine = {name: titles(profile)[name] for name in counterparts(profile, domain)}
     return mine | {"validation": "validation"}
 
@@ -116,7 +116,7 @@ def curved(claim_id: str, profile: str, domain: str) -> list[str]:
 
 
 def decided_on(claim_id: str, profile: str, domain: str) -> str:
-    """What decides a claim, what of the paper's benchmarks it stands for, and which of them have no
+    """What decides a claim, which of the paper's benchmarks it stands for, and which have no
     counterpart.
 
     >>> decided_on("C8", "smoke", "math")

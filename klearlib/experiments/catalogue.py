@@ -77,8 +77,8 @@ def notebooks_of(profile: str) -> list[str]:
 
 
 def stages_of(name: str, params) -> dict[str, Stage]:
-    """All stages that a notebook with these parameters runs, as `with_inputs` gives them; none for
-    one that gathers.
+    """All stages that a notebook with these parameters runs, as `with_inputs` gives them; none if
+    it gathers.
 
     Raises:
         ParameterError: the profile lacks what the notebook needs.
@@ -87,8 +87,8 @@ def stages_of(name: str, params) -> dict[str, Stage]:
 
 
 def rebuild(results: Path) -> None:
-    """Write anew what the notebooks of a results folder show and decide, from the tables of runs
-    that they have published alone; one without, of a version before 0.18, is left as it is."""
+    """Rewrite what the notebooks of a results folder show and decide, from their published tables
+    of runs alone; a notebook without such tables, from before version 0.18, is left as it is."""
     from klearlib.experiments.tidy import RUNS, Published
     from klearlib.params.place import read_place
     from klearlib.report.section import read_sections

@@ -148,7 +148,7 @@ class ClippingArms(Experiment):
 
     @cached_property
     def rate_results(self) -> Results:
-        """The runs of the grid, under `at_rate`; those of the seeds that tune too."""
+        """The runs of the grid, under `at_rate`, including the seeds that tune."""
         return self.done("learning rates")
 
     def judged_on(self) -> dict[str, Results]:
@@ -161,7 +161,7 @@ class ClippingArms(Experiment):
 
     @cached_property
     def runs(self) -> Results:
-        """Those of `arms`, which are some of the learning rates."""
+        """The runs of `arms`, at some of the learning rates."""
         runs = self.rate_results.runs
         cells = {arm: (at_rate(rate, arm[0]), arm[1]) for arm, rate in self._chosen_rates.items()}
         return Results({arm: runs[cell] for arm, cell in cells.items() if cell in runs})
@@ -211,8 +211,7 @@ class ClippingArms(Experiment):
         return found
 
     def why_not_judged(self, rules: Iterable[str]) -> str:
-        """What a claim on `rules` lacks, an arm or the choice of a learning rate; "" for
-        nothing."""
+        """What a claim on `rules` lacks: an arm or the choice of a learning rate; "" if nothing."""
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
             return f"rules has no {' and no '.join(absent)}, which the claim is about"
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
@@ -247,8 +246,8 @@ class ClippingArms(Experiment):
 
     @property
     def words_on_code(self) -> str:
-        """Of a caption, where runs are scored on code."""
-        return " Code is that of RL on code." if self.code_results else ""
+        """A sentence for captions, if runs are scored on code."""
+        return " The code scores are from RL on code." if self.code_results else ""
 
     @cached_property
     def drawn(self) -> dict[str, str]:

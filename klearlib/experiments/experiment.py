@@ -78,7 +78,7 @@ class Experiment(Showing, Judged, Exploring):
     leads: ClassVar[bool] = False
 
     def __init__(self, params, place: Place | None = None, published: Published | None = None):
-        """published: what its runs are read from in place of results/runs."""
+        """published: read the runs from this in place of results/runs."""
         self.params = params
         self._given_place = place
         self.published = published
@@ -93,7 +93,7 @@ class Experiment(Showing, Judged, Exploring):
 
     @classmethod
     def params_of(cls, profile: str):
-        """The parameters of a profile's file; a ParameterError where it has none, or wrong ones."""
+        """The parameters of a profile's file; ParameterError if it is missing or wrong."""
         return check_values(cls.Params, load_profile(profile, cls.name), cls.name)
 
     # what an experiment says
@@ -105,17 +105,17 @@ class Experiment(Showing, Judged, Exploring):
         return {}
 
     def run_sets(self) -> dict[str, Mapping[Arm, Stage]]:
-        """Name of a set of runs -> its arms; "" for `arms`. They are what is published."""
+        """Name of a set of runs -> its arms; "" for `arms`. These sets are published."""
         return {"": self.arms}
 
     def stages(self) -> list[Stage]:
-        """All that the experiment asks for, in the order in which it should start."""
+        """All stages that the experiment asks for, in the order in which they should start."""
         every = (stage for arms in self.run_sets().values() for stage in arms.values())
-        return [*{id(stage): stage for stage in every}.values()]  # one may be that of two arms
+        return [*{id(stage): stage for stage in every}.values()]  # two arms may share one
 
     def asked(self) -> list[Stage]:
-        """Those of `stages` that are to run now: of the replicates that `REPLICATES` names if it is
-        set; with the first of all of them goes what belongs to none."""
+        """The `stages` to run now: those of the replicates that `REPLICATES` names, if it is set;
+        stages of no replicate go with the first of all."""
         piece = replicates_asked()
         if piece is None:
             return self.stages()
@@ -135,27 +135,27 @@ class Experiment(Showing, Judged, Exploring):
         return self.evidence()
 
     @table(
-        "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
+        "What the verdicts rest on: one number for each arm and replicate, a and b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
         when=lambda e: bool(compared(e._evidence)),
     )
     def replicates(self) -> Rows:
-        """In the claim's unit; a reader can check every verdict from these rows."""
+        """In the claim's unit; these rows suffice to check every verdict."""
         for name, found in compared(self._evidence).items():
             for comparison, pair in found.values.items():
                 for seed, a, b in zip(found.replicates, *pair, strict=True):
                     yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
     @table(
-        "What stands beside the scores of RL at its first and last evaluation, over all responses "
-        "to the benchmarks together (to the validation set where it is alone): shares that are "
-        "right (score), truncated, or equal to the answer and not worked out; mean tokens; and "
-        "whether right answers were in a box, behind a marker, or merely the last number.",
+        "What goes with the scores of RL at the first and last evaluation, over all responses to "
+        "the benchmarks together (to the validation set if it is alone): shares that are right "
+        "(score), truncated, or equal to the answer but left unevaluated; mean tokens; and whether "
+        "right answers were in a box, behind a marker, or merely the last number.",
         columns=f"arm, evaluation, seeds, {', '.join(LOOKS)}",
         when=lambda e: len(e.table("looked_at")) > 0,
     )
     def looked_at(self) -> Rows:
-        """The claims' own arms too; one that several have stands once."""
+        """Also the claims' own arms; an arm that several share appears once."""
         shown = set()
         for runs in self.looked_on():
             for series, mine in runs.each(runs.series()):
@@ -171,7 +171,7 @@ class Experiment(Showing, Judged, Exploring):
                     yield [title, word, len(mine), *looks.values()]
 
     def judged_on(self) -> dict[str, Results]:
-        """ "" -> the runs that claims are judged on; a claim -> others that it is judged on."""
+        """ "" -> the runs that claims are judged on; a claim -> other runs, for that claim."""
         return {"": self.runs}
 
     def looked_on(self) -> list[Results]:
@@ -179,7 +179,7 @@ class Experiment(Showing, Judged, Exploring):
         return [*self.judged_on().values()]
 
     def answers(self) -> list[str]:
-        """Sentences on what the user asked beside the claims."""
+        """Sentences on what the user asked besides the claims."""
         return []
 
     def notes(self) -> list[str]:
@@ -215,7 +215,7 @@ class Experiment(Showing, Judged, Exploring):
         return self._kept.get(("run", stage.key))
 
     def is_done(self, stage: Stage) -> bool:
-        """Whether a stage is done; of a moment, see `refresh`."""
+        """Whether a stage is done, as of the last `refresh`."""
         if stage.key not in self._kept:
             self._kept[stage.key] = is_done(stage, runs_dir())
         return self._kept[stage.key]
@@ -234,26 +234,26 @@ class Experiment(Showing, Judged, Exploring):
         return [*map(asdict, found.values())]
 
     def refresh(self) -> None:
-        """Forget what was read and worked out: stages may have finished since."""
+        """Forget what was read and computed: stages may have finished since."""
         kept = ("params", "_given_place", "published")
         self.__dict__ = {name: self.__dict__[name] for name in kept}
 
     @property
     def known_rules(self) -> dict[str, str]:
-        """Since when each rule is written down, see `registered`."""
+        """When each rule was written down, see `registered`."""
         if self.published is not None:
             return registered.read(self.place.folder / registered.REGISTERED)
         return registered.read(runs_dir() / registered.RULES)
 
     @property
     def paper_scale(self) -> bool:
-        """Whether its numbers are held against the paper's."""
+        """Whether its numbers are compared with the paper's."""
         return is_paper_scale(self.params.profile) and not uses_miniature(self.params)
 
     # what a notebook calls
 
     def parameters(self) -> Frame:
-        """Every parameter beside the paper's value."""
+        """Every parameter with the paper's value."""
         return show_resolved(self.name, self.params)
 
     def plan(self) -> Frame:
@@ -279,10 +279,10 @@ class Experiment(Showing, Judged, Exploring):
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
 
-        Raises Interrupted, a KeyboardInterrupt, when the processes have ended that the stop button
-        stopped.
+        Raises Interrupted, a KeyboardInterrupt, once the processes that the stop button stopped
+        have ended.
         """
-        from klearlib.run.pool import run_stages  # 80 modules that a plan does without
+        from klearlib.run.pool import run_stages  # 80 modules that a plan does not need
 
         last = time.monotonic()
         registered.note(self.params.profile, runs_dir())
@@ -318,8 +318,8 @@ class Experiment(Showing, Judged, Exploring):
         return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
 
     def samples(self) -> HTML:
-        """What the policies wrote at their last step: of each series' first seed a right response
-        and another one, as far as they were drawn."""
+        """What the policies wrote at their first and last step: of each series' first seed up to
+        three responses each, a right one first."""
         from IPython.display import HTML
 
         from klearlib.report.render import render
@@ -341,7 +341,7 @@ class Experiment(Showing, Judged, Exploring):
             _, series, seed = min(lost)
             raise KlearError(
                 f"{folder / RUNS} has {len(lost)} runs that neither parameters nor statistics.yaml "
-                f"name, as {series!r}, seed {seed}: put back what named them, or run it anew"
+                f"name, such as {series!r}, seed {seed}: restore what named them, or run it again"
             )
         if not self.gathers:  # what tables, figures and verdicts are made of
             write_tables(folder, runs)
@@ -358,7 +358,7 @@ class Experiment(Showing, Judged, Exploring):
 
     def _section(self) -> dict:
         other = ", ".join(unlike(self._places(), "made_by"))
-        joined = [f"Joined from runs with other code or libraries: {other}."] if other else []
+        joined = [f"Joined from runs with different code or libraries: {other}."] if other else []
         return dict(
             title=self.title,
             section=self.section,
@@ -383,8 +383,8 @@ class Experiment(Showing, Judged, Exploring):
         )
 
     def _progress(self) -> dict:
-        """Of its section: the stages that are missing, what made the last one, and how long all
-        took together."""
+        """For its section: the missing stages, what made the last one, and how long all took
+        together."""
         if self.published is not None:
             names = ("missing", "provenance", "seconds")
             return {name: getattr(self.published.section, name) for name in names}
@@ -402,7 +402,7 @@ class Experiment(Showing, Judged, Exploring):
         )
 
     def publish_and_report(self) -> Path:
-        """Publish and build the report, which `klear run` does by itself; the folder published."""
+        """Publish and, except under `klear run`, build the report; the folder published."""
         from klearlib.report.page import build_report
 
         folder = self.publish().parent

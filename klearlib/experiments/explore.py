@@ -1,4 +1,4 @@
-"""What a user does with an experiment beside its cells: other parameters, its models, a look."""
+"""What a user does with an experiment besides its cells: other parameters, its models, a look."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Exploring:
-    """What every experiment has of it; it has `params`, `arms`, `runs` and `folder`."""
+    """A part of every experiment, which has `params`, `arms`, `runs` and `folder`."""
 
     def changed(self, **values) -> Self:
         """The experiment with other values of parameters; it publishes in a folder of its own.
@@ -71,14 +71,14 @@ class Exploring:
         steps = {int(path.stem): path for path in (folder / TOKENS).glob("*.npz")}
         step = max(steps, default=0) if step is None else step
         if step not in steps:
-            none = "none, as no step had an update, or verl trained the run"
+            none = "none, because no step had an update or verl trained the run"
             known = ", ".join(map(str, sorted(steps))) or none
             raise ParameterError(f"no tokens of step {step!r} are kept; there are: {known}")
         return tokens_of(steps[step], rule_from(stage.params["rule"]), folder / "model")
 
     def tokens(self, series: str, seed: int, step: int | None = None, rows: int = 8) -> HTML:
-        """The responses of `batch` with most tokens outside of the clip range as text: such a token
-        is coloured by its corner; under the pointer are its ratio and F."""
+        """The responses of `batch` with most tokens outside the clip range, as text: such a token
+        is coloured by its corner, and hovering shows its ratio and F."""
         from IPython.display import HTML
 
         return HTML(coloured(self.batch(series, seed, step), rows=rows))
@@ -165,15 +165,15 @@ def source_of(function: Callable) -> dict[str, str]:
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         raise ParameterError(
-            f"the text of {function!r} cannot be had: define it by def, in a cell or a file"
+            f"the source of {function!r} cannot be read: define it with def, in a cell or a file"
         ) from None
     loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
     used = {each.argval for each in dis.get_instructions(function) if each.opname in loads}
     given = {"torch", "math", *vars(builtins), *function.__code__.co_cellvars}
     if other := sorted(used - given):
         raise ParameterError(
-            f"{function.__name__} uses {', '.join(other)} of the notebook, which its runs do not "
-            "have: import or define it inside of the function"
+            f"{function.__name__} uses {', '.join(other)} from the notebook, which its runs do not "
+            "have: import or define it inside the function"
         )
     name = function.__name__
     imports = "import math\n\nimport torch\n\nfrom klearlib.rl.coefficients import as_loss\n\n\n"

@@ -36,10 +36,10 @@ MODELS = {
     "code_rl_yarn": "code RL, YaRN",
     "code_rl_long": "code RL, longer budget",
 }
-"""What is measured, by series: each model at the base budget, the final one also with YaRN at the
-base budget, which shows what the static factor does, and at the longer one, which needs it."""
+"""What is measured, by series: each model at the base budget; the final one also with YaRN at the
+base budget, to show what the static factor does, and at the longer budget, which needs YaRN."""
 _FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
-_TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
+_TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others only one
 _WORLDS = ("miniature", "code_miniature", "data_miniature", "joint_miniature")
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
 BUDGET = "64K"
@@ -155,7 +155,7 @@ class HeadlineParams(FilteredParams):
 
 @dataclass(frozen=True)
 class Groundwork:
-    """What one world has before RL: its data, its model of both domains, and what RL draws from.
+    """What one world has before RL: its data, its model for both domains, and RL's problems.
 
     seed: of the SFT.
     """
@@ -175,7 +175,7 @@ class Groundwork:
         joint, yarn_factor = self.data.joint, self.params.yarn_factor
         positions, budget = joint.params.max_positions, joint.params.extended_max_new_tokens
         if budget is None:
-            raise ParameterError("extended_max_new_tokens is missing in real.yaml: notebook 10's")
+            raise ParameterError("extended_max_new_tokens is missing in real.yaml: add it")
         needed, stretched = joint.longest_prompt + budget, int(positions * yarn_factor)
         if needed > stretched:
             raise ParameterError(
@@ -198,8 +198,8 @@ class Groundwork:
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
-        """Domain -> the problems that RL draws from: those whose answer most of a teacher's
-        responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
+        """Domain -> the problems that RL draws from: maths problems that most of a teacher's
+        responses solve (3.2.1), code problems whose tests a teacher's programs pass (5.2.4)."""
         p, phase, data = self.params, self.params.phase("maths_rl"), self.data
         trusted = filtered_code_start(data, p)
         teacher, (pool, file) = data.majority_teacher(), data.pool()
@@ -216,8 +216,8 @@ class Groundwork:
         return {"math": pool, "code": trusted.pool or trusted.world}
 
     def start(self, domain: str, model: Stage | None = None) -> Start:
-        """RL on a domain from `model`, None for the SFT checkpoint, which is measured on nothing
-        meanwhile but validation."""
+        """RL on a domain from `model`, None for the SFT checkpoint; during it only validation is
+        measured."""
         joint = self.joint.params
         return Start(
             profile=self.params.profile,
@@ -242,8 +242,8 @@ class Pipeline(Experiment):
 
     @cached_property
     def groundworks(self) -> dict[int, Groundwork]:
-        """Seed -> what its RL starts from: one for all, whose SFT has the first seed, or that of
-        its own world."""
+        """Seed -> what its RL starts from: one for all, with the first seed's SFT, or that of its
+        own world."""
         p = self.params
         found = origins(p.profile, p.seeds, DataOptions(**p.data_options))
         if self.statistics.design == WORLDS:
@@ -252,7 +252,7 @@ class Pipeline(Experiment):
 
     @property
     def first(self) -> Groundwork:
-        """That of the first seed, which tables on data and on models before RL show."""
+        """The first seed's, which tables on data and on models before RL show."""
         return self.groundworks[self.params.seeds[0]]
 
     @property
@@ -273,8 +273,7 @@ class Pipeline(Experiment):
         return found
 
     def setting(self, series: str) -> dict:
-        """The token budget at which a series of `MODELS` is measured, and the factor of YaRN where
-        it has one."""
+        """The token budget at which a series of `MODELS` is measured, and any YaRN factor."""
         joint = self.joint
         yarn = {"yarn_factor": self.params.yarn_factor, "yarn_original": joint.yarn_original}
         if series == "code_rl_long":
@@ -324,12 +323,12 @@ class Pipeline(Experiment):
         """(benchmark, 0) -> the stage that judges the published responses to it.
 
         Raises:
-            ParameterError: a benchmark that is none of Table 1's in mathematics, or no file there.
+            ParameterError: a benchmark that is not a maths one of Table 1, or a missing file.
         """
         known, found = [name for name, about in REAL.items() if about.domain == "math"], {}
         for name, where in self.params.released_responses.items():
             if name not in known:
-                raise ParameterError(f"released_responses: {name}: one of {', '.join(known)}")
+                raise ParameterError(f"released_responses: {name} is not one of {', '.join(known)}")
             places = {key: place and str(located(place)) for key, place in where.items()}
             if absent := [each for each in places.values() if each and not Path(each).exists()]:
                 raise ParameterError(

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Judged:
-    """What every experiment has of it; it has `params`, `runs`, `judged_on` and `known_rules`."""
+    """A part of every experiment, which has `params`, `runs`, `judged_on` and `known_rules`."""
 
     def compared(
         self, claim_id: str, runs: Results, domain: str, *, where: str = "", **how
     ) -> Evidence | str:
         """`paired` scores on what decides a domain, by the claim's statistic, which may be the
-        distance of their curve from a straight line. Arms that stand on one side together are
+        distance of their curve from a straight line. Arms on the same side of a comparison are
         averaged. where: ends the sentence on what decides."""
         profile, about = self.params.profile, claim(claim_id)
         if about.statistic == "curve":
@@ -68,7 +68,7 @@ class Judged:
         wanted = self.seeds_deciding(claim_id)
         seeds = [seed for seed in runs.common_seeds(about.arms) if seed in wanted]
         if not seeds:
-            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
+            return f"no replicate has all arms done yet: {', '.join(about.arms)}"
 
         def side(arms: Sequence[str]) -> np.ndarray:
             return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
@@ -86,25 +86,25 @@ class Judged:
         return getattr(self.statistics, self.replicated)
 
     def seeds_deciding(self, claim_id: str) -> list[int]:
-        """Those of one claim."""
+        """The seeds that decide one claim."""
         return self.deciding_seeds
 
     @property
     def changed_rule_options(self) -> str:
-        """The options by which clipping rules are others than the paper's, "" for none."""
+        """The options that make clipping rules differ from the paper's, "" for none."""
         changed = changed_options(self.params.options, RLOptions)
         return " and ".join(name for name in RULE_OPTIONS if name in changed)
 
     def note_on_seeds(self, shared: str) -> str:
-        """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
-        them in one world."""
+        """What a seed is, by the profile's design, and which of its scores count. shared: what all
+        seeds of one world share."""
         text = f"Seeds share {shared}; they differ in the order of training and in all sampling"
         if self.statistics.design == WORLDS:
             text = (
-                "Each seed has a world of its own, from its problems on; tables and figures on "
-                "data, teachers and filters show the first"
+                "Each seed has its own world, problems included; tables and figures on data, "
+                "teachers and filters show the first"
             )
-        counts = "Tables of scores show the last step; claims count what table replicates names."
+        counts = "Tables of scores show the last step; table replicates names what claims count."
         return f"{text}. {counts}"
 
     @property

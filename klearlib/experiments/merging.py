@@ -16,17 +16,17 @@ from klearlib.report.page import build_report
 
 
 def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> Path:
-    """Join published results folders into `out`, and decide all claims anew; the report.
+    """Join published results folders into `out`, decide all claims again, and return the report.
 
-    Every arm of a replicate comes from one of them, its variants may come from another; two may
-    have the very same runs.
-    other_versions: also where stages, or what they are made from, have other code or libraries; the
-    notes of the report say so.
+    All arms of a replicate come from one folder, its variants may come from another; two folders
+    may have the very same runs.
+    other_versions: also join where stages, or what they are made from, have different code or
+    libraries; the notes of the report say so.
 
     Raises:
         ParameterError: a folder is not a results folder of this version or is named twice, `out`
-            holds something, or they differ in profile, parameters or rules.
-        KlearError: two have other runs of one replicate, or they differ in code or in facts.
+            holds something, or the folders differ in profile, parameters or rules.
+        KlearError: two folders have different runs of one replicate, or differ in code or facts.
     """
     paths = {each: (root() / each).resolve() for each in folders}
     if len({*paths.values()}) < len(folders):
@@ -46,7 +46,7 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
             )
     place = place_of(first.profile, first.changes, out)
     if place.folder.is_dir() and any(place.folder.iterdir()):
-        raise ParameterError(f"--out {out} is there already: name a new folder, or delete it")
+        raise ParameterError(f"--out {out} exists already: name a new folder, or delete it")
     names = sorted({each.parent.name for path in paths.values() for each in path.glob(f"*/{RUNS}")})
     wholes = {}
     for name in names:
@@ -83,14 +83,14 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
         both = (claim for claim in rules if rules[claim] and theirs.get(claim))
         if unequal := ", ".join(claim for claim in both if rules[claim] != theirs[claim]):
             raise ParameterError(
-                f"{name}: {one} and {folder} decide {unequal} by other rules: publish both by one "
-                "version (klear report)"
+                f"{name}: {one} and {folder} decide {unequal} by different rules: publish both "
+                "with one version (klear report)"
             )
     arms: dict[Place, Run] = {}
     owner: dict[tuple[str, int], str] = {}  # set of runs and replicate -> folder
     for folder, part in parts.items():
         cells = {(kind, seed) for kind, _, seed in part.arms}
-        # A folder of one machine shows all that is done there, the beginnings of others' too.
+        # A folder shows all that is done on its machine, also unfinished pieces of others.
         shared = {(kind, seed) for kind, _, seed in arms.keys() & part.arms.keys()}
         differ = {
             (kind, seed)
@@ -107,8 +107,8 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
         arms |= part.arms
     if kinds := unlike(arms, "made_of"):
         raise ParameterError(
-            f"{name}: what {', '.join(kinds)} is made from has other parameters in one folder than "
-            "in another (worlds.yaml, real.yaml): only equal parameters can be joined"
+            f"{name}: the parameters behind {', '.join(kinds)} differ between the folders "
+            "(worlds.yaml, real.yaml): only equal parameters can be joined"
         )
     if (kinds := unlike(arms, "made_by")) and not other_versions:
         raise KlearError(
@@ -132,7 +132,7 @@ def joined(name: str, parts: Mapping[str, Published], *, other_versions: bool) -
 
 
 def _joined_fact(name: str, fact: str, one: Any, other: Any) -> Any:
-    """What two parts say of one fact: key by key, if it has keys; where one is empty, the other."""
+    """One fact from two parts: key by key if it has keys; where one part is empty, the other."""
     if isinstance(one, dict) and isinstance(other, dict):
         both = {key for key in one.keys() & other.keys() if one[key] != other[key]}
         if not both:
@@ -140,6 +140,6 @@ def _joined_fact(name: str, fact: str, one: Any, other: Any) -> Any:
     elif not one or not other or one == other:
         return one or other
     raise KlearError(
-        f"{name}: the folders differ in {fact} (facts.json), so they come from other data: join "
-        "what one version made of the same worlds"
+        f"{name}: the folders differ in {fact} (facts.json), so they come from different data: "
+        "join results that one version made from the same worlds"
     )

@@ -14,7 +14,7 @@ from klearlib.report.verdicts import ledger
 
 
 class Overview(Experiment):
-    """It gathers what the other notebooks have published and has no stages of its own."""
+    """Gathers what the other notebooks have published; it has no stages of its own."""
 
     name = "00_overview"
     title = "Overview"
@@ -58,7 +58,7 @@ class Overview(Experiment):
         return shown.assign(state=states, minutes=minutes)
 
     def beside_the_paper(self) -> Frame:
-        """Every table and figure of the paper, and the names of its counterpart here, or "not
+        """Every table and figure of the paper with the names of its counterpart here, or "not
         run"."""
         import pandas as pd
 

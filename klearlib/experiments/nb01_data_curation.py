@@ -30,9 +30,9 @@ _FINDS = {
     "few_tests": ("few_tests", "overlap"),
 }
 _FAMILIES = (
-    "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
-    "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
-    "them in, removes much that is no copy, each by a 9-gram that it does share."
+    "The miniature's prompts come from a few families, and a family's phrases occur in many "
+    "benchmark items. The rule in use cuts these phrases out of both sides; the strict rule keeps "
+    "them, and so removes many prompts that are no copies, each for a 9-gram that it does share."
 )
 
 
@@ -59,9 +59,9 @@ class DataCuration(DataExperiment):
 
     @cached_property
     def curated(self) -> dict[tuple[str, str], Stage]:
-        """(domain, rule of overlap) -> the sources after that rule: phrases that all items of a
-        family hold are cut out; nothing is cut out; nothing is cut out, and what several items hold
-        removes nothing."""
+        """(domain, overlap rule) -> the sources after that rule: with phrases that all items of a
+        family share cut out; with nothing cut out; with nothing cut out, where what several items
+        share removes nothing."""
         stopped = {"stop_more_than": self.params.stop_list, "words": "overlap with a stop list"}
         rules: dict[str, dict] = {
             "used": {},
@@ -73,8 +73,8 @@ class DataCuration(DataExperiment):
 
     @cached_property
     def responses(self) -> dict[str, Stage]:
-        """The judged responses to the maths pool: of the reference, for difficulty, and of the
-        strong teacher, for the majority filter, unless the problems have passed it already."""
+        """The judged responses to the maths pool: the reference's, for difficulty, and the strong
+        teacher's, for the majority filter, unless the problems have passed it already."""
         p, answers, teacher = self.params, self.data.responses, self.data.majority_teacher()
         found = {"reference": answers("reference", num_responses=p.reference_responses)}
         if teacher is not None:
@@ -86,7 +86,7 @@ class DataCuration(DataExperiment):
 
     @fact
     def cards(self) -> dict[str, dict]:
-        """Domain -> the card of its curation by the rule that is used, where it is done."""
+        """Domain -> the card of its curation by the rule in use, where it is done."""
         found = {domain: self.card(self.curated[domain, "used"]) for domain in DOMAIN_WORDS}
         return {domain: card for domain, card in found.items() if card}
 
@@ -126,7 +126,7 @@ class DataCuration(DataExperiment):
 
     @fact
     def planted(self) -> list[list]:
-        """Domain, kind, way, rows, and those of them that curation found."""
+        """Domain, kind, way, number of rows, and how many of them curation found."""
         rows = []
         for domain in self.cards if uses_miniature(self.params) else ():
             stage = self.curated[domain, "used"]
@@ -136,7 +136,7 @@ class DataCuration(DataExperiment):
         return rows
 
     @table(
-        "What was planted, and what was found of it.",
+        "What was planted, and how much of it was found.",
         columns="domain, planted, how, rows, found, recall",
     )
     def found(self) -> Rows:
@@ -145,8 +145,8 @@ class DataCuration(DataExperiment):
 
     @fact
     def removed(self) -> list[dict]:
-        """Of each rule of overlap and domain: how many rows it removed, how many of those that were
-        planted."""
+        """For each overlap rule and domain: how many rows it removed, and how many of the planted
+        ones."""
         rows = []
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
@@ -166,9 +166,9 @@ class DataCuration(DataExperiment):
         "others_removed, boilerplate, problems_left",
     )
     def overlap(self) -> Rows:
-        """Recall is the share of planted prompts of benchmarks that are removed (NaN on real data);
+        """Recall is the share of planted benchmark prompts that are removed (NaN on real data);
         `others_removed` are prompts that nobody planted. `boilerplate`: share of removals whose
-        n-grams are all held by several items."""
+        n-grams all occur in several items."""
         words = {
             "used": "phrases of families cut out (used)",
             "strict": "nothing cut out",
@@ -179,7 +179,7 @@ class DataCuration(DataExperiment):
             row = [words[each["rule"]], each["domain"], planted, hits, *wilson(hits, planted)]
             yield [*row, rows - hits, each["boilerplate"] / max(1, rows), each["left"]]
 
-    @table("The share of hard problems by the reference's pass rate, beside the paper's.")
+    @table("The share of hard problems by the reference's pass rate, and the paper's share.")
     def difficulty(self) -> Rows:
         used, n = self.params.easy_from, self.params.reference_responses
         rates = self.pass_rates["reference"]
@@ -191,7 +191,7 @@ class DataCuration(DataExperiment):
             yield {"easy_from": words, "problems": len(found)} | counts | share
 
     @table(
-        "The sets at the end, beside the paper's sizes.",
+        "The final sets, with the paper's sizes.",
         columns="set, problems, responses, paper",
     )
     def sets(self) -> Rows:
@@ -214,11 +214,11 @@ class DataCuration(DataExperiment):
     def notes(self) -> list[str]:
         return [
             *([_FAMILIES] if uses_miniature(self.params) else []),
-            "Of equal prompts the one of the better source stays, because sources are read best "
-            "first. A prompt that shares something with a benchmark counts as overlap also where "
-            "it is a duplicate.",
-            "Difficulty is the pass rate of the maths SFT checkpoint; the paper's labels are a "
-            "model's annotation.",
+            "Of equal prompts, the one from the better source stays, because sources are read best "
+            "first. A prompt that shares something with a benchmark counts as overlap even if it "
+            "is a duplicate too.",
+            "Difficulty is the pass rate of the maths SFT checkpoint; in the paper a model "
+            "annotates it.",
             *self.departures("options"),
         ]
 

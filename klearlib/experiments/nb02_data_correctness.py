@@ -61,7 +61,7 @@ class CorrectnessParams(StudentParams, GradedParams):
 def graded_responses(
     data: Origin, teacher: str, p: CorrectnessParams, difficulty: str, share: float
 ):
-    """The stage that chooses a teacher's examples: so many wrong, to problems of a difficulty."""
+    """The stage that chooses a teacher's examples: this share wrong, from this difficulty."""
     return data.chosen_responses(
         teacher,
         num_responses=p.num_responses,
@@ -128,7 +128,8 @@ class DataCorrectness(StudentExperiment):
 
     @table(
         "The score against the share of wrong responses, on what decides the claims: mean over "
-        "seeds with 95 % t interval, and the difference to correct responses only, paired by seed.",
+        "seeds with 95 % t interval, and the difference from correct responses only, paired by "
+        "seed.",
         columns="problems, wrong_share, seeds, score, low, high, minus_only_true, minus_low, "
         "minus_high",
         name="doses",
@@ -146,12 +147,12 @@ class DataCorrectness(StudentExperiment):
     def notes(self) -> list[str]:
         p = self.params
         return [
-            "Labels are the verifier's. A problem is easy where the reference, the maths SFT "
+            "The verifier labels responses. A problem is easy if the reference, the maths SFT "
             f"checkpoint, solves it in at least {p.easy_from:g} of {p.reference_responses} "
-            "responses; the paper annotates by a model and prints no threshold.",
+            "responses; in the paper a model annotates difficulty, with no threshold printed.",
             "Where an arm has fewer problems than examples, K-center over prompts takes further "
-            "responses to the same problems; right and wrong responses are chosen each by itself.",
+            "responses to the same problems; right and wrong responses are chosen separately.",
             "The share of wrong responses is the same for easy and for hard problems, so that "
-            "difficulty is not mistaken for dose; of the paper's mixtures it is not stated.",
+            "difficulty is not mistaken for dose; the paper does not state it for its mixtures.",
             *self.common_notes(f"{len(self.students)} arms"),
         ]

@@ -25,7 +25,7 @@ class TeacherParams(StudentParams, AnsweredParams):
 
 
 class TeacherAblation(StudentExperiment):
-    """One arm for each teacher, at equal prompts, correct and wrong responses as they come."""
+    """One arm for each teacher, with equal prompts, and right and wrong responses as they come."""
 
     name = "03_teacher_ablation"
     title = "Students of weak, middle and strong teachers"
@@ -71,8 +71,8 @@ class TeacherAblation(StudentExperiment):
 
     def notes(self) -> list[str]:
         return [
-            "The teachers are models of the student's own size, trained from the same base model "
-            "on responses of graded quality and for longer; the paper's are far larger than the "
+            "The teachers have the student's size and are trained from the same base model, for "
+            "longer and on responses of graded quality; the paper's are far larger than the "
             "student and differ in more than strength.",
             "All responses are used, right or wrong, as in the mixed arms of notebook 02.",
             *self.common_notes("three arms"),

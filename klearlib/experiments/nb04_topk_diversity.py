@@ -56,16 +56,16 @@ class TopKParams(StudentParams):
 
 @dataclass(frozen=True)
 class Mixture(Student):
-    """Examples of the sources of these ranks, 1 the best; wrong_share: of wrong responses among
-    them, None for as they come."""
+    """Examples from the sources of these ranks, 1 the best; wrong_share: the share of wrong
+    responses, None for as they come."""
 
     ranks: Sequence[int] = ()
     wrong_share: float | None = None
 
 
 class TopKDiversity(StudentExperiment):
-    """Sets of the best one, two, ... sources of a domain, all of one size; on request of one source
-    alone, and of several with as many errors as the best one has."""
+    """Sets from the best one, two, ... sources of a domain, all of one size; on request from one
+    source alone, and from several with as many errors as the best one has."""
 
     name = "04_topk_diversity"
     title = "The best source, or more of them"
@@ -131,14 +131,14 @@ class TopKDiversity(StudentExperiment):
             "wrong, left out or needless, and the notation clashes more. How steep this is decides "
             "how much there is to lose.",
             "From Top1 to Top10 the quality falls while the number of sources grows. Arms of one "
-            "source (single_sources) show quality without mixing, arms of equal errors "
-            f"(equal_sources, {100 * EQUAL_SHARE:g} % wrong by the truth) mixing without more "
-            "wrong answers; wrong steps that the answer does not show, steps left out or needless "
-            "and notation they do not even out.",
-            "K-center over the prompts of more sources chooses from more problems those that lie "
+            "source (single_sources) show quality without mixing. Arms of equal errors "
+            f"(equal_sources, {100 * EQUAL_SHARE:g} % wrong by the truth) show mixing without more "
+            "wrong answers; they do not even out wrong steps that the answer does not show, "
+            "missing or needless steps, or notation.",
+            "With more sources, K-center over prompts chooses from more problems the ones that lie "
             "furthest apart: longer chains and fewer of the shortest family. So arms differ in "
-            "their problems too, those of E7 included, whose verdict is on all of it together.",
-            "Each domain has a base model of its own, so a maths student is measured on maths and "
-            "a code student on code; the paper measures both on all four benchmarks.",
+            "their problems too, also those of E7, whose verdict is on all of this together.",
+            "Each domain has its own base model, so a maths student is measured on maths and a "
+            "code student on code; the paper measures both on all four benchmarks.",
             *self.common_notes("arms of a domain"),
         ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Clipping(ClippingArms):
     """One arm for each clipping rule, at the learning rate at which it does best.
 
-    A rule is a series out of `rules`; the claims are judged on the arms that they name.
+    A series is a rule of `rules`; the claims are judged on the arms that they name.
     """
 
     title = "GPPO against Clip-Higher and CISPO"
@@ -56,11 +56,11 @@ class Clipping(ClippingArms):
 
     @cached_property
     def others(self) -> dict[str, Rule]:
-        """Series -> the rule, of those that the paper does not print."""
+        """Series -> the rule, for rules that are not the paper's."""
         return {a.series: made(a.rule, self.params) for a in self.rules.values() if a.is_own}
 
     @table(
-        "Your rules, each less a rule of the library, by the number that decides C1 and the same "
+        "Your rules, each minus a rule of the library, by the number that decides C1 and the same "
         "paired t-test, in points. differs_on: the share of tokens whose coefficients may differ.",
         columns="rule, against, seeds, difference, low, high, differs_on, verdict, why",
         when=lambda e: bool(e.others),
@@ -125,7 +125,7 @@ class Clipping(ClippingArms):
         "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",
         alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
         "above ours for maths, for code where it is measured, and the gradient norm, mean over "
-        "seeds; below them scores less GPPO's, paired, with a 95 % band.",
+        "seeds; below them scores minus GPPO's, paired by seed, with a 95 % band.",
     )
     def fig2(self) -> Figure:
         drawn = {"C1": (self.params, self.runs)}
@@ -140,8 +140,8 @@ class Clipping(ClippingArms):
         return paper_beside_ours([*panels, last])
 
     @figure(
-        "The coefficient F of every rule, solid where A > 0 and dashed where A < 0.",
-        alt="Small multiples, one for each rule: F against the ratio for both signs of A, beside "
+        "The coefficient F of the rules, solid where A > 0 and dashed where A < 0.",
+        alt="Small multiples, one for each rule: F against the ratio for both signs of A, with "
         "F = r in grey.",
         when=lambda e: True,
         name="rules",
@@ -183,14 +183,14 @@ class Clipping(ClippingArms):
 
     @table(
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the "
-        "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
+        "benchmarks, share right at temperature 1 for the validation set; mean over seeds, 95 % t "
         "interval over seeds.{e.at_rates}",
     )
     def scores(self) -> Frame:
         return self._learnt(self.runs, "math")
 
     @table(
-        "The same of RL on code, avg@{e.soft.eval_responses}; a program is right if it passes "
+        "The same for RL on code, avg@{e.soft.eval_responses}; a program is right if it passes "
         "every test.",
         when=lambda e: bool(e.code_results),
     )
@@ -204,7 +204,7 @@ class Clipping(ClippingArms):
 
     @table(
         "Every rule at every learning rate: last scores on the validation set, by which the rate "
-        "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
+        "is chosen, and on the benchmarks, which play no part in it; mean over seeds, 95 % t "
         "interval.",
         when=lambda e: len(e.params.learning_rates) > 1,
     )
@@ -224,7 +224,7 @@ class Clipping(ClippingArms):
 
     @table(
         "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
-        "seed. C1 itself compares them each at its own rate; this was not registered.",
+        "seed. C1 itself compares each rule at its own rate; this was not registered.",
         columns="learning_rate, difference, seeds, value, low, high",
         when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("one_rate")) > 0,
     )
@@ -249,9 +249,9 @@ class Clipping(ClippingArms):
     def _on_runs(self, claim_id: str) -> Evidence | str:
         about, rates = paper.claim(claim_id), self.params.learning_rates
         if changed := self.changed_rule_options:
-            return f"{changed} make the rules others than the paper's"
+            return f"the rules are not the paper's with {changed}"
         if claim_id == "E6" and len(rates) == 1:
-            return "one learning rate: a grid of them is needed (learning_rates)"
+            return "there is only one learning rate: give several (learning_rates)"
         if why := self.why_not_judged(about.arms):
             return why
         if claim_id == "E6":  # log10 of the largest rate at which a run is stable by the rule of C3
@@ -269,7 +269,7 @@ class Clipping(ClippingArms):
             seeds = runs.common_seeds(about.arms)
             return Evidence(values, seeds, words) if runs else "no run has finished yet"
         if claim_id == "C25" and not runs.logs(PUSHED_DOWN):
-            return f"no run logs {PUSHED_DOWN}: klear 0.20 does, and trains them anew"
+            return f"no run logs {PUSHED_DOWN}: train the runs again with klear 0.20 or later"
         tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
         if claim_id == "C26" and tries < 4:
             return f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
@@ -284,19 +284,19 @@ class Clipping(ClippingArms):
             on_code.append(
                 "C2's runs train on code, from the checkpoint that writes programs, with the "
                 f"settings of notebook 07 at a learning rate of {self.soft.learning_rate:g}; "
-                "GPPO's is its soft arm. What RL on mathematics does for code cannot be had here."
+                "GPPO's is its soft arm. What RL on mathematics does for code is not measured here."
             )
         return [
             *self.departures("options"),
             *note_on_own(self.rules.values()),
             self._note_on_rates(),
-            "Rules of a seed share the order of problems. "
+            "The rules of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
             *on_code,
         ]
 
     def _note_on_rates(self) -> str:
-        """How far an order of rules holds, given the learning rates."""
+        """How far an ordering of rules holds, given the learning rates."""
         rates = self.params.learning_rates
         why = (
             "GPPO never cuts off tokens that it pushes down, and rests on small steps more than "
@@ -305,13 +305,13 @@ class Clipping(ClippingArms):
         if len(rates) == 1:
             return (
                 f"One learning rate for all rules ({rates[0]:g}). An order of rules measured at "
-                f"one learning rate is an order at that learning rate: {why}"
+                f"one learning rate holds at that learning rate: {why}"
             )
         tried, tuning = ", ".join(f"{rate:g}" for rate in sorted(rates)), self.statistics.tuning
         over = f"over the seeds {', '.join(map(str, tuning))}, which decide nothing"
         over = over if tuning else "of each seed over all others"
         return (
             f"{self.words_on_rates}, of {tried}: the most right responses on the validation set at "
-            f"the last step, {over}; of equals the smallest rate. No benchmark takes part in the "
-            f"choice. Why a grid: {why}"
+            f"the last step, {over}; a tie goes to the smallest rate. No benchmark plays a part in "
+            f"the choice. Why a grid: {why}"
         )

@@ -96,10 +96,10 @@ class AlphaSweep(Experiment):
 
     @property
     def words_on_start(self) -> str:
-        """Of a caption, where all seeds start from one checkpoint."""
+        """A sentence for captions, if all seeds start from one checkpoint."""
         if self.statistics.design == WORLDS:
             return ""
-        return " The start is one for all seeds, so its interval is that of sampling alone."
+        return " All seeds share one start, so its interval is that of sampling alone."
 
     @figure(
         "The paper's Table 6 and ours.",
@@ -114,7 +114,7 @@ class AlphaSweep(Experiment):
         return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
 
     @table(
-        "Table 6, ours beside the paper's: avg@{p.eval_responses} at the last step, mean over "
+        "Table 6, the paper's and ours: avg@{p.eval_responses} at the last step, mean over "
         "seeds with 95 % t interval. While runs are missing, rows may have different seeds."
         "{e.words_on_start}",
     )
@@ -143,9 +143,9 @@ class AlphaSweep(Experiment):
             "over their tokens in the optimiser's mini-batch (D4, D5 of docs/deviations.md).",
             "Groups without advantage are dropped before Eq. 13 takes its positives, so solved "
             "groups feed no arm's loss, and C8 and C19 judge alpha on mixed groups alone (D8 of "
-            "docs/deviations.md); notebook 09 at an alpha above 0 lets them.",
+            "docs/deviations.md); in notebook 09, at an alpha above 0, solved groups may feed it.",
             "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
             "its row alpha = 0 the standard GRPO loss.",
-            "Arms of a seed share the order of problems. "
+            "The arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]

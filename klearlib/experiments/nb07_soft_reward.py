@@ -32,7 +32,7 @@ _SAME = "same rollouts"
 class CodeRL(Experiment):
     """Two arms of RL on programs by GPPO.
 
-    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in.
+    series: the arms. paper_figure: the paper's figure of their scores. what: how they differ.
     """
 
     phase = "RL for code"
@@ -61,7 +61,7 @@ class CodeRL(Experiment):
 
     @table(
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
-        "windows, rate right at temperature 1 for the validation set; right is a program that "
+        "windows, share right at temperature 1 for the validation set; a program is right if it "
         "passes every test; mean over seeds, 95 % t interval.",
     )
     def scores(self) -> Frame:
@@ -159,10 +159,10 @@ class SoftReward(CodeRL):
 
     @figure(
         "The paper's Fig. 3 and ours.",
-        alt="Six panels. Top: the paper's curves for LiveCodeBench V5 and the mean reward under "
-        "soft and hard reward, dashed, and an empty panel. Bottom: ours for the first code window, "
-        "the mean reward, and the standard deviation of the reward inside a batch, mean over seeds "
-        "with a 95 % band.",
+        alt="Top: the paper's curves for LiveCodeBench V5 and the mean reward under soft and hard "
+        "reward, dashed. Below: ours for the first code window, the mean reward, and the standard "
+        "deviation of the reward inside a batch, mean over seeds; last, the score with the soft "
+        "reward minus that with the hard one, by seed.",
     )
     def fig3(self) -> Figure:
         level, spread = map(self.runs.curve, ("rollout/reward_mean", "rollout/reward_std"))
@@ -212,8 +212,8 @@ class SoftReward(CodeRL):
         return [
             "Both arms train on the problems that the test filter of notebook 08 keeps, so the "
             "soft arm is that notebook's filtered arm.",
-            "The soft reward is on the scale from 0 to 1, the hard one -1 or 1. Both of the "
-            "paper's curves dip below 0, so another soft scale was plotted there (perhaps the "
+            "The soft reward lies between 0 and 1, the hard one is -1 or 1. Both of the paper's "
+            "curves dip below 0, so the soft scale plotted there is another one (perhaps the "
             "released code's 2 p - 1, option `code_scores`); advantages do not depend on it.",
             *super().notes(),
         ]

@@ -21,13 +21,13 @@ from klearlib.run.stage import Stage
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
 _RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))
 _PLANTED = (
-    "The flaws of the miniature are planted, so precision and recall are known exactly; benchmarks "
-    "and validation problems have none. The kinds of flaws, their share and the teacher's strength "
+    "The miniature's flaws are planted, so precision and recall are known exactly; benchmarks and "
+    "validation problems have no flaws. The kinds of flaws, their share and the teacher's strength "
     "are the miniature's and decide how much there is to gain."
 )
 _UNKNOWN = (
-    "Which tests of real problems are flawed is not known, so the filter has no precision and no "
-    "recall here. Validation problems are not filtered."
+    "It is not known which tests of real problems are flawed, so neither the filter's precision "
+    "nor its recall is known here. Validation problems are not filtered."
 )
 
 
@@ -51,13 +51,13 @@ class TestFilter(CodeRL):
 
     @cached_property
     def teachers(self) -> dict[int, Stage]:
-        """Seed -> the teacher's pass rates, which the filter decides by: one stage, or one for each
+        """Seed -> the teacher's pass rates that the filter uses: one stage, or one for each
         world."""
         return {seed: teacher_pass_rates(of, self.params) for seed, of in self.origins.items()}
 
     @property
     def teacher(self) -> Stage:
-        """Of the first seed, whose problems the tables show."""
+        """The first seed's; the tables show its problems."""
         return self.teachers[self.params.seeds[0]]
 
     @cached_property
@@ -71,7 +71,7 @@ class TestFilter(CodeRL):
 
     @fact
     def teacher_rates(self) -> dict[str, list[dict]]:
-        """Seed -> the teacher's pass rates, of the seeds where they are measured."""
+        """Seed -> the teacher's pass rates, for the seeds where they are measured."""
         found = {str(seed): self.rates(teacher) for seed, teacher in self.teachers.items()}
         return {seed: rates for seed, rates in found.items() if rates}
 
@@ -89,8 +89,9 @@ class TestFilter(CodeRL):
 
     @figure(
         "The paper's Fig. 4 and ours.",
-        alt="Two panels. Top: the paper's LiveCodeBench V5 curves with and without the filter, "
-        "dashed. Bottom: ours for the first code window, mean over seeds with a 95 % band.",
+        alt="Top: the paper's LiveCodeBench V5 curves with and without the filter, dashed. Below: "
+        "ours for the first code window, mean over seeds; last, with the filter minus without, by "
+        "seed.",
     )
     def fig4(self) -> Figure:
         return paper_beside_ours([self.score_panel()])
@@ -107,8 +108,8 @@ class TestFilter(CodeRL):
         "flawed_share_kept_low, flawed_share_kept_high",
     )
     def filter(self) -> Rows:
-        """Precision is the share of dropped problems whose tests are flawed, recall that of flawed
-        problems that are dropped; neither is known of real problems."""
+        """Precision is the share of dropped problems whose tests are flawed, recall the share of
+        flawed problems that are dropped; neither is known for real problems."""
         rates = self.rates_of(self.params.seeds[0])
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
             kept = _kept_at(rates, threshold, keep_equal)
@@ -140,9 +141,9 @@ class TestFilter(CodeRL):
         return [
             _PLANTED if uses_miniature(self.params) else _UNKNOWN,
             "The filter cannot tell flawed tests from a problem that the teacher cannot solve: "
-            "what it drops beside the flawed ones are the teacher's hard problems.",
+            "besides flawed problems it drops those that are hard for the teacher.",
             "Both arms use the soft reward and take the same number of steps, so the arm with the "
-            "filter sees fewer problems more often, and other ones at each step.",
+            "filter sees fewer problems more often, and different ones at each step.",
             *super().notes(),
         ]
 

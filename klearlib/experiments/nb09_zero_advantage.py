@@ -116,7 +116,7 @@ class ZeroAdvantage(Experiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        """("comparison: arm", seed) -> its run by GPPO. On mathematics both arms go on from one
+        """("comparison: arm", seed) -> its run by GPPO. On mathematics both arms continue from one
         checkpoint of RL with the filter, at their alpha, which may be an arm of 05 or 06;
         "advantage" on the code reward is 07's soft arm, if that notebook has the same engine."""
         p = self.params
@@ -154,7 +154,7 @@ class ZeroAdvantage(Experiment):
         alt="Six panels. Top: the paper's curves for AIME 2024 and the mean reward with and "
         "without the filter, dashed. Below: ours for the first maths benchmark, the mean reward of "
         "the groups trained on, and that of all rollouts, mean over seeds; last, the score with "
-        "the filter less that without, paired, with a 95 % band.",
+        "the filter minus that without, paired by seed, with a 95 % band.",
     )
     def fig5(self) -> Figure:
         p, printed = self.params, paper.figure("5b")
@@ -172,9 +172,9 @@ class ZeroAdvantage(Experiment):
 
     @table(
         "Scores at the first and last step: avg@{p.eval_responses} for maths{e.avg_on_code}, "
-        "temperature 0.6; rate correct at temperature 1 for "
-        "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
-        "both alphas, since it does not say its own.",
+        "temperature 0.6; share right at temperature 1 for "
+        "the validation sets; mean over seeds, 95 % t interval. The paper's last value is shown at "
+        "both alphas, since the paper does not state its own.",
     )
     def scores(self) -> Frame:
         import pandas as pd
@@ -197,7 +197,7 @@ class ZeroAdvantage(Experiment):
         arms = {alpha: (_at(alpha), *_FILTERS) for alpha in self.params.alphas}
         printed = paper_last("5a", "filter") - paper_last("5a", "no_filter")
         for alpha, names in itertools.product(arms, [*((each,) for each in maths), maths]):
-            # The paper does not say its alpha, so its difference stands beside each.
+            # The paper does not state its alpha, so its difference is shown with each.
             beside = printed if names == (self.drawn,) else float("nan")
             name = f"filter - no filter, {_at(alpha)}"
             yield from self._effect(name, names, arms[alpha], paper=beside)
@@ -214,8 +214,8 @@ class ZeroAdvantage(Experiment):
     def _effect(
         self, name: str, benchmarks: Sequence[str], *terms: tuple[str, str, str], paper=np.nan
     ) -> Rows:
-        """The row of a - b for a term (comparison, a, b), less that of the next one; none without a
-        common seed."""
+        """The row of a - b for a term (comparison, a, b), minus that of the next one; none without
+        a common seed."""
         seeds = self.runs.common_seeds(f"{term[0]}: {arm}" for term in terms for arm in term[1:])
         if not seeds:
             return
@@ -242,22 +242,22 @@ class ZeroAdvantage(Experiment):
         }
 
     def notes(self) -> list[str]:
-        start = "The arms start from the SFT checkpoint, the paper's from one of RL."
+        start = "The arms start from the SFT checkpoint, the paper's from an RL checkpoint."
         if steps := self.params.branch_steps:
             start = (
                 f"The arms on mathematics branch from RL with the filter after {steps} steps of "
-                "the same seed, and go on with its order of problems and a new AdamW. Steps count "
-                "from there; the paper's Fig. 5 starts at step 30."
+                "the same seed, and continue with its order of problems and a new AdamW. Steps "
+                "count from there; the paper's Fig. 5 starts at step 30."
             )
         return [
             *self.departures("options"),
             start,
-            "A factor that all updates share is undone by AdamW. What remains of keeping groups "
-            "without advantage: mini-batches are diluted unequally; a step has as many updates as "
-            "the groups that were drawn allow, not only as the groups that are left; and a "
-            "mini-batch without any advantage still moves the weights, by momentum.",
-            "The gradient norm without the filter is smaller by the dilution alone, so it is no "
-            "sign of steadier training.",
+            "AdamW undoes a factor that all updates share. What remains of keeping groups without "
+            "advantage: mini-batches are diluted unequally; a step has as many updates as the "
+            "groups drawn allow, not only as many as the groups left allow; and a mini-batch "
+            "without any advantage still moves the weights, by momentum.",
+            "Dilution alone makes the gradient norm smaller without the filter, so a smaller norm "
+            "is no sign of steadier training.",
             "At alpha 0 no solved group feeds the loss on correct responses; the arms still differ "
             "in the number of updates per step, which follows from the filter.",
             "The paper does not say which alpha Fig. 5 used. At alpha above 0 solved groups that "
@@ -265,11 +265,11 @@ class ZeroAdvantage(Experiment):
             "(D8 of docs/deviations.md).",
             "The paper's reward curve with the filter falls because solved groups leave its mean. "
             "Its counterpart here is the mean reward of the groups that are trained on; the mean "
-            "over all rollouts, which no filter touches, stands beside it.",
+            "over all rollouts, which no filter touches, is shown next to it.",
             "The accuracy filter is the released code's: on a soft reward it also drops groups "
-            "whose programs differ in partial credit alone. Those runs have the settings of "
+            "whose programs differ only in partial credit. Those runs have the settings of "
             "notebook 07, whose soft arm is the arm with the advantage filter.",
-            "Arms of a seed share the order of problems. "
+            "The arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]
 

@@ -26,7 +26,7 @@ _LEVEL = 0.95
 _KLEAR = "Klear-Reasoner-8B"
 _LONGER_ROW = "w/ 64K Inference Budget"
 _PAPER_ROWS = {"sft": f"{_KLEAR}-SFT", "code_rl": _KLEAR, "code_rl_long": _LONGER_ROW}
-"""Series -> the row of Table 1 that it stands for."""
+"""Series -> the row of Table 1 that it corresponds to."""
 _IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
 # Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
 _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Distill-8B"}
@@ -41,8 +41,8 @@ _DRAWN = {
 }
 """How the paper's numbers were drawn, by the keys of a sampling record."""
 _STANDS_FOR = (
-    "profile paper, which measures AIME, HMMT and LiveCodeBench with the paper's base model; what "
-    "stands for them here is never held against the paper's numbers"
+    "profile paper, which measures AIME, HMMT and LiveCodeBench with the paper's base model; their "
+    "stand-ins here are never compared with the paper's numbers"
 )
 _SMALLER = "profile paper: the same benchmarks with the paper's base model, data and budgets"
 
@@ -171,7 +171,7 @@ class Headline(Pipeline):
         for series, budget in _BUDGETS.items():
             every = {name: self.records(series, name) for name in self.named}
             by_budget[budget] = {name: each[first] for name, each in every.items() if first in each}
-        # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
+        # Below paper scale the numbers are drawn in another way and decide nothing.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
         judged = {
             number: record.correct
@@ -201,8 +201,8 @@ class Headline(Pipeline):
     def notes(self) -> list[str]:
         p = self.params
         of_origin = [
-            "The paper's SFT data are 1.5M responses of DeepSeek-R1-0528 that are not published; "
-            "SFT has examples of the named data sets here, whose responses other teachers wrote.",
+            "The paper's SFT data are 1.5M unpublished responses of DeepSeek-R1-0528; here SFT "
+            "learns examples of the named data sets, whose responses other teachers wrote.",
         ]
         if uses_miniature(p):
             of_origin = [
@@ -211,16 +211,16 @@ class Headline(Pipeline):
                 "turns, so it is no raw base model, and maths C is no test of generalisation to "
                 "longer chains.",
                 "This profile does not measure the real benchmarks, so C13 cannot be decided here: "
-                "what stands for them is never held against the paper's numbers.",
+                "their stand-ins are never compared with the paper's numbers.",
             ]
         return [
             *self.departures("options", "test_filter", "data_options"),
             self.note_on_seeds("the base model and the SFT checkpoint"),
-            "The last step counts, never the best one, and of several seeds the first decides C13.",
+            "Scores are those of the last step, never the best; the first seed decides C13.",
             *of_origin,
-            "Scores with and without YaRN are different settings and stand in rows of their own: "
+            "Scores with and without YaRN come from different settings and have separate rows: "
             "the factor is static and changes short outputs too.",
-            "The paper does not print the steps of either phase, nor a score between them.",
+            "The paper prints neither the number of steps of each phase nor a score between them.",
         ]
 
 
@@ -242,7 +242,7 @@ def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
 def measured_numbers(by_budget: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, np.ndarray]:
     """The numbers of C13 by their names in claims.yaml: correct, bool [P, n].
 
-    by_budget: "32K" or "64K" -> benchmark -> record; one that is not the paper's is left out.
+    by_budget: "32K" or "64K" -> benchmark -> record; benchmarks not in the paper are left out.
     Raises KlearError for a record that was drawn in another way than the paper's number.
     """
     measured = {}
@@ -255,7 +255,7 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, Evaluation]]) -> dict[
                 both = (", ".join(f"{k} {v}" for k, v in how.items()) for how in (drawn, wanted))
                 raise KlearError(
                     f"{number}: drawn with {next(both)}, the paper's number with {next(both)}: "
-                    "evaluate the model in that way"
+                    "evaluate the model in the paper's way"
                 )
             measured[number] = found[name].correct
     return measured
@@ -274,7 +274,7 @@ def _paper_bars(about: Named) -> Frame:
 
 
 def _head(about: Named) -> str:
-    """Of a column: the paper's benchmark, and what stands for it where something does.
+    """The head of a column: the paper's benchmark, and what stands for it, if anything.
 
     >>> _head(Named("math", "maths A", "AIME 2024", "AIME2024 avg@64"))
     'AIME 2024 / maths A'

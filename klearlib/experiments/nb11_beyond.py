@@ -60,7 +60,7 @@ WORDS = {
 """The same for people."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
 RESPONSES_OF_ERRING = 6
-"""To a problem, of the teachers of E3: the largest dose needs more wrong ones than four hold."""
+"""Responses per problem of E3's teachers: the largest dose needs more wrong ones than four have."""
 
 _COST = {"0": 1, "0.3": -1}
 """Share of wrong responses -> the sign of its score in what they cost."""
@@ -100,7 +100,7 @@ class BeyondParams(MathsRLParams):
             raise ParameterError("updates must hold 1, at which all rules are equal: add 1")
         if "E3" in self.explorations and is_real(self.profile):
             raise ParameterError(
-                f"E3 needs teachers made to err, which profile {self.profile!r} has not: leave it "
+                f"E3 needs teachers made to err, which profile {self.profile!r} lacks: leave it "
                 "out of explorations"
             )
         shared = [name for name in RELEASED if name in self.options]
@@ -146,7 +146,7 @@ class Beyond(Experiment):
     def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
         for rate, number, rule in itertools.product(p.frontier_rates, p.updates, RULES):
-            # At one update all rules are one: the first replicate shows it, the others rely on it.
+            # At one update all rules are equal: the first replicate shows it, the others use it.
             trained = "gppo" if number == 1 and seed != p.seeds[0] else rule
             how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": trained}
             how["mini_batch_problems"] = p.num_problems // number
@@ -192,7 +192,7 @@ class Beyond(Experiment):
 
     @table(
         "Differences of scores over the second half (E3: at the end), paired by seed, with 95 % t "
-        "interval, not corrected. What decides a claim is in the table of replicates.",
+        "interval, not corrected. The numbers that decide claims are in table replicates.",
         columns="exploration, where, difference, seeds, value, low, high",
     )
     def effects(self) -> Rows:
@@ -218,9 +218,9 @@ class Beyond(Experiment):
 
     @table(
         "E2: score over the second half, stability by the limits of C3, entropy over the last "
-        "fifth of the steps, updates that a batch had after the filter. At one update all rules "
-        "are equal: the first seed is trained by each of them, and equal is 1 where its metrics "
-        "and weights are the same bit for bit; the other seeds have one run for all rules.",
+        "fifth of the steps, updates per batch after the filter. At one update all rules are "
+        "equal: the first seed is trained with each rule, and equal is 1 if its metrics and "
+        "weights are the same bit for bit; the other seeds have one run for all rules.",
         columns="rule, rate, updates, seeds, score, low, high, stable, entropy, made, equal",
         when=lambda e: e.asks("E2"),
     )
@@ -238,8 +238,8 @@ class Beyond(Experiment):
                 yield [*row, sum(same.values()) if number == 1 else np.nan]
 
     def _equal_seeds(self, rate: float) -> dict[int, bool]:
-        """Seed that each rule trained -> whether all left the same metrics and weights at one
-        update a batch."""
+        """Seed that each rule trained -> whether all gave the same metrics and weights at one
+        update per batch."""
         runs, found = self.runs.under(at("E2", rate, 1)), {}
         for seed in runs.common_seeds(RULES):
             mine = [runs.runs[rule, seed] for rule in RULES]
@@ -252,7 +252,7 @@ class Beyond(Experiment):
     @figure(
         "E2, score over the second half by learning rate and updates per rollout batch; above the "
         "line fewer than half of the runs are stable. Compare rules within a column: more updates "
-        "are more steps of the optimiser too. {e.says[E2]}",
+        "also mean more optimiser steps. {e.says[E2]}",
         alt="A heat map for each clipping rule, with the stability frontier drawn.",
         when=lambda e: bool(len(e.table("frontier"))),
     )
@@ -282,9 +282,9 @@ class Beyond(Experiment):
         return learning_curves(frame, x_label="wrong responses, percent")
 
     @figure(
-        "E4, from the paper to its released code: each step by itself, then all of them; right of "
+        "E4, from the paper to its released code: each step on its own, then all of them; right of "
         "0 the paper's way scores higher. {e.says[E4]}",
-        alt="Forest plot: the paper's way less each of the released code's differences.",
+        alt="Forest plot: the paper's way minus each of the released code's differences.",
         when=lambda e: len(e.table("effects").query("exploration == 'E4'")) > 0,
     )
     def e4(self) -> Figure:
@@ -302,7 +302,7 @@ class Beyond(Experiment):
         }
 
     def evidence(self) -> dict[str, Evidence | str]:
-        absent = "was not asked for (explorations): profile full"
+        absent = "was not asked for: add it to explorations"
         found = {name: f"{name} {absent}" for name in EXPLORATIONS}
         for name in filter(self.asks, EXPLORATIONS):
             if name == "E2":
@@ -315,7 +315,7 @@ class Beyond(Experiment):
         p = self.params
         rates, most = sorted(p.frontier_rates), max(p.updates)
         if most == 1:
-            return "one update per rollout batch: more are needed (updates)"
+            return "there is only one update per rollout batch: give more (updates)"
         runs = {rate: self.runs.under(at("E2", rate, most)) for rate in rates}
         equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
         done, largest = largest_rates(runs, RULES)
@@ -333,16 +333,16 @@ class Beyond(Experiment):
         )
 
     def drawn_samples(self) -> list[SampleItem]:
-        return []  # of as many arms they would fill the page
+        return []  # with so many arms they would fill the page
 
     def notes(self) -> list[str]:
         return [
             *self.departures("options"),
-            "Arms that another notebook has too are the same runs.",
-            f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, as the largest dose "
-            "needs more wrong ones than four hold.",
+            "Arms that another notebook also has are the same runs.",
+            f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, because the largest "
+            "dose needs more wrong responses than four contain.",
             "E4 averages by micro-batches of "
-            f"{self.params.micro_batch_tokens} tokens for D5 and D7; at one micro-batch both are "
+            f"{self.params.micro_batch_tokens} tokens for D5 and D7; with one micro-batch both are "
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]

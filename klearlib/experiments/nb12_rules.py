@@ -17,6 +17,7 @@ from klearlib.experiments.rule_pictures import RulePictures
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.paper.schema import Claim
+from klearlib.params import is_real
 from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.section import SampleItem
 from klearlib.report.verdicts import Evidence, verdicts
@@ -71,7 +72,7 @@ class Rules(RulePictures):
         done = [{*self.common_seeds(*each.a, *each.b)} for each in about.comparisons]
         seeds = sorted(set.intersection({*self.deciding_seeds}, *done))
         if len(seeds) < 2:
-            return "two replicates of all rules at all of their learning rates are needed"
+            return "it needs two replicates of all rules at all of their learning rates"
         values = {}
         for each in about.comparisons:
             rates = self.rates_of(*each.a, *each.b)
@@ -83,7 +84,7 @@ class Rules(RulePictures):
         p = self.params
         changed = self.changed_rule_options
         if changed or (p.eps_low, p.eps_high) != _CLIP:
-            return f"{changed or 'another clip range'} makes other rules of the claim's"
+            return f"the rules are not the claim's with {changed or 'another clip range'}"
         absent = [rule for rule in about.arms if rule not in self.rules]
         return f"rules has no {' and no '.join(absent)}, which the claim is about" if absent else ""
 
@@ -91,9 +92,9 @@ class Rules(RulePictures):
 
     @table(
         "Each rule at its own learning rate, which the validation sets of the other replicates "
-        "choose, less Clip-Higher at its own, of the rates that both run at. In points; p by the "
-        "paired t-test, two-sided, corrected by Holm over the rules (but for TIS, the A/A pair), "
-        "and by swapping both rules in whole replicates, rates chosen anew (p_swap). better: the "
+        "choose, minus Clip-Higher at its own, of the rates that both run at. In points; p by the "
+        "paired t-test, two-sided, corrected by Holm over the rules (except TIS, the A/A pair), "
+        "and by swapping both rules in whole replicates, rates chosen again (p_swap). better: the "
         "share of replicates in which the rule is above Clip-Higher. verdict: higher or lower "
         "where the corrected p is at most 0.05; same where the 90 % interval is inside the margin.",
         columns="rule, source, own_rate, seeds, score, low, high, difference, diff_low, diff_high, "
@@ -123,8 +124,8 @@ class Rules(RulePictures):
             yield [*row, better, "A/A pair" if rule == AA else word(found, p)]
 
     @table(
-        "The published rules, as results/full has them, around yours: in other worlds of the same "
-        "kind where the numbers of seeds differ, and on another machine.",
+        "Your rules among the published ones of results/full, which ran on another machine and, "
+        "where the numbers of seeds differ, in other worlds of the same kind.",
         when=lambda e: bool(e.own) and e.published_table_of("rules") is not None,
         name="published",
     )
@@ -138,7 +139,7 @@ class Rules(RulePictures):
 
     @cached_property
     def own(self) -> list[str]:
-        """The rules from files of the user's."""
+        """The rules from the user's files."""
         return [k for k, rule in self.rules.items() if isinstance(rule, dict) and "source" in rule]
 
     def answers(self) -> list[str]:
@@ -154,9 +155,9 @@ class Rules(RulePictures):
         ]
 
     @table(
-        "The mean over the common learning rates, in points less Clip-Higher's, tested as above; "
-        "how robust a rule is: interquartile mean over replicates and rates, the window of useful "
-        "learning rates (doublings within the margin of the best), shown and not tested; and the "
+        "The mean over the common learning rates, in points minus Clip-Higher's, tested as above. "
+        "How robust a rule is, shown and not tested: interquartile mean over replicates and rates, "
+        "and the window of useful learning rates (doublings within the margin of the best). At the "
         "largest common rate: collapsed is the share of runs that end more than 5 points below "
         "their start on the validation set, p_collapse McNemar's exact test against Clip-Higher.",
         columns="rule, seeds, score, low, high, difference, diff_low, diff_high, p, p_holm, "
@@ -190,7 +191,7 @@ class Rules(RulePictures):
 
     @table(
         "Every rule at every learning rate: the score that decides, mean over replicates with 95 % "
-        "t interval, and what went with it.",
+        "t interval, and metrics of the runs.",
         columns="rule, learning_rate, seeds, score, low, high, collapsed, entropy, low_corner, "
         "smallest_ratio, truncated",
         name="rates",
@@ -210,23 +211,32 @@ class Rules(RulePictures):
                 yield [*row, last_fifth(mine.curve("rollout/truncated_rate"))]
 
     @table(
-        "What was written, at the deciding rate: the responses kept from the first step, which all "
-        "rules take with the same weights, and the last. restated: not right, and the last number "
-        "is one of the problem's own, by chance too; nonsense: there is no answer to judge.",
-        columns="rule, step, seeds, responses, right, wrong, restated, truncated, nonsense",
+        "What was written at the deciding rate: the responses kept from the first step, which all "
+        "rules take with the same weights, and from the last. restated (of a real model): the last "
+        "number is wrong and one of the problem's own; nonsense: no answer could be judged.",
+        columns="rule, step, seeds, responses, {e.kinds_of_samples}",
         when=lambda e: any(run.samples for run in e.runs.runs.values()),
     )
     def written(self) -> Rows:
         for rule, mine in self.at(self.params.decided_at).each(self.rules):
-            for step in ("first", "last"):
-                found = mine.sample_kinds(first=step == "first")
+            steps = max((run.sampled_steps for run in mine.runs.values()), key=len)
+            for end, step in zip((0, -1), steps, strict=False):
+                found = mine.sample_kinds(end)
+                if not is_real(self.params.profile):
+                    found["wrong"] += found.pop("restated", 0)
                 row = [self.titles[rule], step, len(mine), found.total()]
-                yield row + [found[kind] for kind in KINDS]
+                yield row + [found[kind] for kind in self.kinds_of_samples.split(", ")]
+
+    @property
+    def kinds_of_samples(self) -> str:
+        """The columns of `written`: in the miniature any wrong digit is one of the problem's."""
+        real = is_real(self.params.profile)
+        return ", ".join(kind for kind in KINDS if real or kind != "restated")
 
     @table(
-        "The same rules under other conditions, each variant by itself: the score that decides, "
-        "and in points, paired by replicate, less Clip-Higher's in the variant and less the rule's "
-        "own in the grid at the same learning rate; 95 % t intervals, not corrected.",
+        "The same rules under other conditions, variant by variant: the score that decides, and "
+        "its difference in points, paired by replicate, from Clip-Higher's in the variant and from "
+        "the rule's own in the grid at the same learning rate; 95 % t intervals, not corrected.",
         columns="variant, rule, seeds, score, low, high, minus_clip_higher, clip_low, clip_high, "
         "minus_grid, grid_low, grid_high",
         when=lambda e: bool(e.params.variants) and bool(e.done(VARIANTS)),
@@ -251,8 +261,8 @@ class Rules(RulePictures):
 
     @table(
         "Where the gradient of a mini-batch comes from, by corner of the clip range, mean over "
-        "measured steps and replicates: the squared norm of its part, and its cosine with the part "
-        "of the tokens inside; in runs of variants with corner_gradients.",
+        "measured steps and replicates: the squared norm of the corner's part, and its cosine with "
+        "the part of the tokens inside; for variants with corner_gradients.",
         columns="variant, rule, corner, seeds, norm2, norm2_inside, cosine, token_share",
         when=lambda e: bool(e.measured),
     )
@@ -267,12 +277,13 @@ class Rules(RulePictures):
                     yield [*row, mine.mean(f"train/token_share_{corner}")]
 
     @table(
-        "One corner left out: from the end of GPPO's run at the smallest common rate four updates "
-        "at its largest, and four more with the whole rule (nothing), with F = 0 in one corner, or "
-        "with F = r in place of the floor. The score on the validation set at temperature 1 after "
-        "them, and in points less that with the whole rule, paired by replicate, 95 % t interval, "
-        "not corrected; how far the latter four moved log-probabilities, in nats a token, where "
-        "A < 0 and where tokens stood in the low corner before them.",
+        "One corner left out: GPPO's run at the smallest common rate goes on for four updates at "
+        "its largest, then four more with the whole rule (nothing), with F = 0 in one corner, or "
+        "with F = r in place of the floor. Shown: the score on the validation set at temperature 1 "
+        "after them, and its difference in points from that with the whole rule, paired by "
+        "replicate, 95 % t interval, not corrected; and how far the last four moved "
+        "log-probabilities, in nats per token, where A < 0 and where tokens stood in the low "
+        "corner before them.",
         columns="left_out, seeds, before, score, minus_nothing, low, high, moved_negative, "
         "moved_low, entropy, grad_norm",
         when=lambda e: bool(e.done(LEFT_OUT)),
@@ -299,7 +310,7 @@ class Rules(RulePictures):
         return known.source if known else "of your own"
 
     def drawn_samples(self) -> list[SampleItem]:
-        shown = [*FIRST, *self.own]  # of all rules they would fill the page
+        shown = [*FIRST, *self.own]  # those of all rules would fill the page
         return self.at(self.params.decided_at).of(*shown).drawn_samples()
 
     def notes(self) -> list[str]:
@@ -307,16 +318,16 @@ class Rules(RulePictures):
         return [
             *self.departures("options"),
             f"All rules run at {rates}; E1 and E8 are decided at {self.params.decided_at:g}. E8 "
-            "follows E1 in a fixed sequence and is tested only where E1 is supported.",
-            "A rule has the numbers and the means of its paper or its authors' code (column "
-            "source), and 0.2 and 0.28 where they have no clip range.",
-            "TIS corrects for the sampler, which computes as the trainer does here, so it is "
-            "Clip-Higher to rounding: the A/A pair, which shows the noise of training.",
+            "follows E1 in a fixed sequence and is tested only if E1 is supported.",
+            "A rule has the constants and the averaging of its paper or its authors' code (column "
+            "source), and 0.2 and 0.28 where they give no clip range.",
+            "TIS corrects for the sampler, which here computes as the trainer does, so TIS equals "
+            "Clip-Higher up to rounding: this A/A pair shows the noise of training.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
 
 
 def _corrected(tests: Mapping[str, Comparison]) -> dict[str, float]:
-    """Rule -> its two-sided p-value, corrected by Holm over the rules beside Clip-Higher."""
+    """Rule -> its two-sided p-value, corrected by Holm over the rules other than Clip-Higher."""
     family = [rule for rule in tests if rule not in (AA, BASELINE)]
     return dict(zip(family, holm([two_sided(tests[rule]) for rule in family]), strict=True))

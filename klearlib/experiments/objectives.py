@@ -1,5 +1,5 @@
-"""Small exact demonstrations: the printed objectives, differentiated by autograd, against F * A,
-and F over ratios, to be drawn. True or false at any scale."""
+"""Small exact demonstrations: the printed objectives, differentiated by autograd, against F * A;
+and F over ratios, for figures. True or false at any scale."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def gradient_check(
     """Autograd of each printed objective against F * A, in float64: rule, ratio, advantage,
     autograd, coefficient (F) and error = |autograd - F * A| over a grid.
 
-    others: rules that no paper prints, by name; of them autograd takes the loss that trains, of
-        tokens that were certain when they were drawn, in a distribution of 1 nat.
+    others: rules that no paper prints, by name; for them autograd differentiates the training loss,
+        on tokens that were certain when they were drawn, in a distribution of 1 nat.
     """
     import pandas as pd
     import torch
@@ -125,8 +125,8 @@ def corner_table(
     eps_high: float,
     others: Mapping[str, Rule] | None = None,
 ) -> pd.DataFrame:
-    """One row a rule of `gradient_check`: the range of autograd / A over each corner, one number
-    where the rule puts a constant there; the corners of `others` are those of their own clip
+    """One row per rule of `gradient_check`: the range of autograd / A over each corner, one number
+    where the rule has a constant there; the corners of `others` are those of their own clip
     ranges. `never_zero`: whether every token of the grid keeps a gradient."""
     import pandas as pd
 

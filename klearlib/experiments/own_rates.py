@@ -14,7 +14,7 @@ _DRAWS = 2**16
 
 def own_rates(right: np.ndarray) -> np.ndarray:
     """int [..., seeds]: the index of the learning rate with the most right responses to the
-    validation sets of the *other* seeds; of equals the first.
+    validation sets of the *other* seeds; a tie goes to the first.
 
     right: [..., rates, seeds].
 
@@ -33,9 +33,9 @@ def at_own_rates(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def swap_p(scores: np.ndarray, right: np.ndarray) -> float:
     """Two-sided p-value of the mean difference of two rules, each at its own rates, by swapping
-    them in whole replicates, validation included, with the rates chosen anew each time: exact to 16
-    seeds, from 65,536 draws beyond. Choosing by the other seeds makes replicates dependent, which a
-    t-test does not see.
+    them in whole replicates, validation included, with the rates chosen again each time: exact up
+    to 16 seeds, from 65,536 draws beyond. Choosing by the other seeds makes replicates dependent,
+    which a t-test does not see.
 
     scores, right: [2, rates, seeds].
     """
@@ -60,8 +60,8 @@ def swap_p(scores: np.ndarray, right: np.ndarray) -> float:
 
 
 def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:
-    """bool [rates]: the neighbouring learning rates around the best, itself among them, whose mean
-    score is within `margin` of it. means: [rates], in the order of the rates.
+    """bool [rates]: the best learning rate and the neighbouring ones around it with mean scores
+    within `margin` of the best. means: [rates], in the order of the rates.
 
     >>> useful_rates(np.array([0.70, 0.60, 0.70, 0.71]), margin=0.02).tolist()
     [False, False, True, True]
@@ -73,7 +73,7 @@ def useful_rates(means: np.ndarray, *, margin: float) -> np.ndarray:
 
 
 def counted(rates: Iterable[float]) -> list[str]:
-    """The rates that replicates chose, each as "5e-05 (14)", or one alone as "5e-05"."""
+    """The rates that replicates chose, each as "5e-05 (14)", or a single one as "5e-05"."""
     counts = sorted(Counter(rates).items())
     return [f"{rate:g}" + f" ({n})" * (len(counts) > 1) for rate, n in counts]
 

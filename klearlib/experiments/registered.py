@@ -1,5 +1,5 @@
-"""What a profile has fixed before its runs, and since when: results/runs/rules.json, and beside
-what is published registered.json."""
+"""What a profile fixed before its runs, and when: results/runs/rules.json, and registered.json in
+the published folder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectati
 
 
 def digest(claim: Claim, profile: str) -> str:
-    """Of all that the verdict on a claim follows from beside its runs: its rule and the profile's
-    statistics.yaml."""
+    """A hash of all that the verdict on a claim follows from besides its runs: its rule and the
+    profile's statistics.yaml."""
     rule = {name: value for name, value in asdict(claim).items() if name not in _TEXTS}
     content = [profile, rule, asdict(load(profile, STATISTICS))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def note(profile: str, runs_dir: Path) -> None:
-    """Write down, before a run, the rules of a profile that are not written down yet, with the
+    """Before a run, write down the rules of a profile that are not written down yet, with the
     time."""
     known = read(runs_dir / RULES)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -41,19 +41,19 @@ def note(profile: str, runs_dir: Path) -> None:
 
 
 def publish(folder: Path, profile: str, known: Mapping[str, str]) -> None:
-    """Keep with a results folder since when its profile's rules are written down."""
+    """Keep with a results folder when its profile's rules were written down."""
     mine = {digest(each, profile) for each in claims()} & known.keys()
     write_json(folder / REGISTERED, {rule: known[rule] for rule in mine})
 
 
 def read(path: Path) -> dict[str, str]:
-    """What `RULES` or `REGISTERED` says: digest of a rule -> since when it is written down."""
+    """What `RULES` or `REGISTERED` says: digest of a rule -> when it was written down."""
     if not path.is_file():
         return {}
     try:
         return read_json(path)
     except ValueError as error:
         raise DamagedEntry(
-            f"{path} is damaged ({error}): put a copy of it back, or delete it, and verdicts on "
-            "runs that are there count as exploratory"
+            f"{path} is damaged ({error}): restore a copy of it; or delete it, and verdicts on "
+            "the existing runs count as exploratory"
         ) from None

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_STEP = "No step trained"
-"""How the notes begin that say in which arms."""
+"""The beginning of the notes that say in which arms."""
 PUSHED_DOWN = "train/pushed_down_share"
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\d.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 _SAMPLES, _SAMPLE_CHARS = 3, 1200
 KINDS = ("right", "wrong", "restated", "truncated", "nonsense")
-"""Of responses. restated: the last number is wrong and one of the problem's own. nonsense: there is
-no answer to judge."""
+"""Of responses. restated: the last number is wrong and one of the problem's own, which in the
+miniature, whose numbers are digits, means nothing. nonsense: there is no answer that can be
+judged."""
+_NO_ANSWER = ("bad_format", "no_answer", "judge_error", "timeout")
 
 
 class Results:
@@ -59,7 +61,7 @@ class Results:
         return Results({arm: run for arm, run in self.runs.items() if arm[1] in wanted})
 
     def renamed(self, names: Mapping[str, str]) -> Results:
-        """The same runs, those of series out of `names` under the name there."""
+        """The same runs, with the series in `names` under the name given there."""
         return Results({(names.get(s, s), seed): run for (s, seed), run in self.runs.items()})
 
     def under(self, head: str) -> Results:
@@ -71,14 +73,14 @@ class Results:
         return list(dict.fromkeys(series for series, _ in self.runs))
 
     def common_seeds(self, series: Iterable[str]) -> list[int]:
-        """The seeds that every one of `series` has finished: only these can be paired."""
+        """The seeds that all of `series` have finished: only these can be paired."""
         finished = [{seed for name, seed in self.runs if name == one} for one in series]
         return sorted(set.intersection(*finished)) if finished else []
 
     # to explore
 
     def frame(self, *names: str) -> pd.DataFrame:
-        """Wide: a line for each run and step, a column for each metric. names: of metrics, in full
+        """Wide: a row for each run and step, a column for each metric. names: of metrics, in full
         or by their last part, as ``entropy`` for ``train/entropy``; all of them by default.
 
         Raises ParameterError for a metric that no run has logged.
@@ -102,8 +104,8 @@ class Results:
         return kept.rename(columns=columns)
 
     def scores(self, benchmark: str) -> pd.DataFrame:
-        """A line for each run, step and problem of a benchmark: score, the share of its responses
-        that is right, and those that were truncated.
+        """A row for each run, step and problem of a benchmark: score, the share of its responses
+        that are right, and those that were truncated.
 
         Raises ParameterError for a benchmark that no run was scored on.
         """
@@ -163,8 +165,8 @@ class Results:
     def gradient_norms(self) -> dict[str, list[list[float]]]:
         """Series -> for each seed the gradient norm of every step that had an update.
 
-        A step in which an update was skipped, because its gradient was not finite, is infinite
-        here; a run without any update is a single 0. No seed is left out.
+        A step that skipped an update because its gradient was not finite is infinite here; a run
+        without any update is a single 0. No seed is left out.
         """
         norms: dict[str, list[list[float]]] = {}
         for (series, _), run in self.runs.items():
@@ -198,7 +200,8 @@ class Results:
         shown = []
         for _, mine in self.each(self.series()):
             run = next(iter(mine.runs.values()))
-            for lines in (_at_end(run, first=True), _at_end(run)):
+            for step in run.sampled_steps:
+                lines = [line for line in run.samples if line["step"] == step]
                 right = [line for line in lines if line["reason"] == "correct"]
                 other = [line for line in lines if line["reason"] != "correct"]
                 for line in [*right[:1], *other, *right[1:]][:_SAMPLES]:
@@ -208,10 +211,15 @@ class Results:
                     shown.append(SampleItem(**item | {"arm": run.about["title"]}))
         return shown
 
-    def sample_kinds(self, *, first: bool = False) -> Counter[str]:
-        """How many of the responses kept from the last step, with `first` the first, are of each of
-        `KINDS`."""
-        return Counter(_kind(line) for run in self.runs.values() for line in _at_end(run, first))
+    def sample_kinds(self, end: int) -> Counter[str]:
+        """How many of the responses kept from the last step (`end` -1) or the first (0) are of each
+        of `KINDS`."""
+        return Counter(
+            _kind(line)
+            for run in self.runs.values()
+            for line in run.samples
+            if line["step"] == run.sampled_steps[end]
+        )
 
     # evaluations
 
@@ -225,8 +233,8 @@ class Results:
         return _frame(rows, "step")
 
     def end_scores(self, benchmark: str, *, first: bool = False) -> pd.DataFrame:
-        """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its
-        first; never of its best."""
+        """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its first;
+        never the best."""
         ends = (
             (*arm, self.end(arm, benchmark, first=first).score)
             for arm, run in self.runs.items()
@@ -250,8 +258,8 @@ class Results:
         return {s: self.end((n, s), benchmark) for n, s in self.runs if n == series}
 
     def end_counts(self, benchmark: str, *, first: bool = False) -> tuple[int, int]:
-        """Over the last evaluations of all runs: responses that could not be judged, and
-        truncated."""
+        """Over the last evaluations of all runs: how many responses could not be judged, and how
+        many were truncated."""
         ends = [self.end(arm, benchmark, first=first) for arm in self.runs]
         not_judged = sum(each.total("not_judged") for each in ends)
         return not_judged, sum(each.total("truncated") for each in ends)
@@ -264,7 +272,7 @@ class Results:
         return looked_at([each for end in ends for each in end])
 
     def not_judged(self, benchmarks: Iterable[str], *, statistic: str) -> int:
-        """Responses behind `replicate_scores` of all runs that could not be judged."""
+        """How many responses behind `replicate_scores` of all runs could not be judged."""
         return sum(
             each.total("not_judged")
             for arm in self.runs
@@ -325,7 +333,7 @@ class Results:
         return np.mean([[mean(seed, name) for seed in seeds] for name in benchmarks], axis=0)
 
     def _counted(self, arm: Arm, benchmark: str, statistic: str) -> list[Evaluation]:
-        """The evaluations of a run that a statistic of scores takes."""
+        """The evaluations of a run that a statistic of scores uses."""
         assert statistic in ("last", "second_half"), statistic
         found = self.runs[arm].evaluations[benchmark]
         last = max(found)
@@ -360,8 +368,8 @@ def last_fifth(frame: pd.DataFrame) -> float:
 
 
 def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.ndarray:
-    """[seeds, steps]: each run's values less the straight line through them (least squares); steps
-    are one apart by default. Sums alone, whose last digit no processor's LAPACK decides."""
+    """[seeds, steps]: each run's values minus the straight line through them (least squares); steps
+    are one apart by default. Only sums, so that the last digit does not depend on LAPACK."""
     steps = np.arange(values.shape[1]) if steps is None else np.asarray(steps, dtype=float)
     x, centred = steps - steps.mean(), values - values.mean(axis=1, keepdims=True)
     square = (x * x).sum()
@@ -369,21 +377,15 @@ def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.n
     return centred - slope * x
 
 
-def _at_end(run: Run, first: bool = False) -> list[dict]:
-    """The samples of the last step of a run, or of the first."""
-    steps = [line["step"] for line in run.samples]
-    end = (min if first else max)(steps, default=None)
-    return [line for line in run.samples if line["step"] == end]
-
-
 def _kind(line: Mapping) -> str:
-    """Of a response, one of `KINDS`."""
+    """Which of `KINDS` a response is."""
     reason, numbers = line["reason"], _NUMBER.findall(line["text"])
     if reason in ("correct", "truncated"):
         return "right" if reason == "correct" else reason
-    if reason in ("bad_format", "no_answer") or not numbers:
+    if reason in _NO_ANSWER or not numbers:
         return "nonsense"
-    return "restated" if numbers[-1] in _NUMBER.findall(line["prompt"]) else "wrong"
+    asked = line["prompt"].replace(",", "")
+    return "restated" if numbers[-1].replace(",", "") in _NUMBER.findall(asked) else "wrong"
 
 
 def _frame(rows: Iterable[tuple], *columns: str) -> pd.DataFrame:

@@ -99,9 +99,9 @@ def rl_arm(
 
     Args:
         label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it; the
-            options that belong to a published one are set. steps_before: of the RL run that `start`
-            is the end of. options: where the arm has others than `params`; changes: of the schedule
-            and alpha, the same.
+            options that belong to a published rule are set. steps_before: of the RL run that ended
+            in `start`. options: where the arm's differ from those of `params`; changes: the same
+            for the schedule and alpha.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
@@ -118,11 +118,11 @@ def rl_arm(
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
     if params.engine == VERL and ("source" in clipping or clipping["name"] not in TITLES):
         raise ParameterError(
-            f"engine is verl, whose losses are {', '.join(TITLES)}, and {label} is another rule: "
-            "set engine: local"
+            f"engine is verl, which only has the rules {', '.join(TITLES)}, and {label} is another "
+            "rule: set engine: local"
         )
     if params.engine == VERL and options.reward_function is not None:
-        raise ParameterError("engine is verl, whose rewards are the library's: set engine: local")
+        raise ParameterError("engine is verl, which only has built-in rewards: set engine: local")
     target, how, where = _trained_by(params.engine, start, options)
     if settings["logp_old"] == "auto":
         (computes,) = how.values()
@@ -147,7 +147,7 @@ def rl_arm(
 
 
 def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
-    """What the model that a run starts from can do, once for all runs of a seed."""
+    """The scores of the model that a run starts from, once for all runs of a seed."""
     how = {name: settings[name] for name in ("max_new_tokens", *JUDGED_BY)}
     validation = {"validation": start.num_validation}
     asked = {
@@ -177,7 +177,7 @@ def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Sta
 
 
 def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
-    """(target of the stage, how it computes, where) of an engine."""
+    """(target of the stage, how it computes, where) for an engine."""
     if engine != VERL:
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}

@@ -28,7 +28,7 @@ from klearlib.report.curves import CORNER_TITLES
 from klearlib.run.stage import Stage
 
 FIRST = ("gppo_ratio_low", "gppo", "gppo_no_low", "clip_higher")
-"""The rules of E1 and E8, which run first, and what the others are compared with."""
+"""The rules of E1 and E8, which run first, and the rule that the others are compared with."""
 BASELINE = "clip_higher"
 VARIANTS, LEFT_OUT, VALIDATION = "variants", "left out", "validation"
 STEEP = "gppo"
@@ -93,17 +93,19 @@ class RuleGridParams(MathsRLParams):
         super().__post_init__()
         for name in ("rules", "more_rules"):  # the defaults have not been read
             object.__setattr__(self, name, _some_rules(getattr(self, name)))
-        # In the order of published files, so that what is rebuilt from them is the same.
+        # In the order of published files, so that rebuilding from them gives the same.
         whole = {name: asdict(each) for name, each in sorted(self.named_variants.items())}
         object.__setattr__(self, "variants", whole)
         if other := sorted({*self.common_rates} - {*self.learning_rates}):
-            raise ParameterError(f"common_rates has {other[0]:g}, which learning_rates has not")
+            raise ParameterError(f"common_rates has {other[0]:g}: add it to learning_rates too")
         both = [*self.rules, *self.more_rules]
         read_rules(both)  # no title twice
         for name, variant in self.named_variants.items():
             both += variant.rules
             if other := sorted({*variant.seeds} - {*self.seeds}):
-                raise ParameterError(f"variants: {name}: seeds has {other[0]}, which seeds has not")
+                raise ParameterError(
+                    f"variants: {name}: seeds has {other[0]}: add it to the notebook's seeds too"
+                )
         require_usable(both, self)
 
     @property
@@ -140,7 +142,7 @@ class RuleGrid(Experiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        """What E1 and E8 are decided by comes first, of all seeds."""
+        """What decides E1 and E8 comes first, for all seeds."""
         p = self.params
         first = [(rule, p.decided_at) for rule in FIRST if rule in self.rules]
         cells = [(rule, rate) for rule in self.rules for rate in self.rates_of(rule)]
@@ -177,8 +179,8 @@ class RuleGrid(Experiment):
 
     @cached_property
     def left_out_arms(self) -> dict[Arm, Stage]:
-        """(GPPO, seed) -> the updates at its largest rate that follow its run at the smallest
-        common one, for the seeds whose gradients are measured by corner."""
+        """(GPPO, seed) -> the updates at its largest rate after its run at the smallest common one,
+        for the seeds that measure gradients by corner."""
         p, found = self.params, {}
         asked = [v for v in p.named_variants.values() if v.options.get("corner_gradients")]
         seeds = dict.fromkeys(seed for each in asked for seed in each.seeds or p.seeds)
@@ -209,15 +211,15 @@ class RuleGrid(Experiment):
         return [self.at(self.params.decided_at)]
 
     def common_seeds(self, *rules: str) -> list[int]:
-        """The seeds that all of `rules` have finished at all rates that all of them run at."""
+        """The seeds that all of `rules` have finished at all of their common rates."""
         rates = self.rates_of(*rules)
         return self.runs.common_seeds([at_rate(x, rule) for x in rates for rule in rules])
 
     def values(
         self, rule: str, seeds: Sequence[int], rates: Sequence[float]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Of a rule, [rates, seeds] each: the score by which claims are decided, and the right
-        responses to the validation set at the last step."""
+        """For a rule, [rates, seeds] each: the score that decides claims, and the right responses
+        to the validation set at the last step."""
         runs = [self.at(rate) for rate in rates]
         ends = [mine.ends(rule, "validation") for mine in runs]
         right = [[each[seed].total("right") for seed in seeds] for each in ends]
@@ -244,12 +246,12 @@ class RuleGrid(Experiment):
         return compare(100 * a, 100 * b, margin=100 * self.statistics.margin)
 
     def _collapsed(self, runs: Results, rule: str, seeds: Sequence[int]) -> np.ndarray:
-        """bool [seeds]: whether a run ends further below its start than C3 allows."""
+        """bool [seeds]: whether each run ends further below its start than C3 allows."""
         most = paper.claim("C3").rule.numbers["max_score_drop"]
         return -np.array(runs.with_seeds(seeds).score_changes()[rule]) > most
 
     def _useful(self, rule: str) -> list[float]:
-        """The useful rates of a rule, over the seeds that it has at all of its rates."""
+        """The useful rates of a rule, over the seeds that it has finished at all of its rates."""
         rates, seeds = self.rates_of(rule), self.common_seeds(rule)
         if not seeds:
             return []

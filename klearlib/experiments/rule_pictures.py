@@ -22,12 +22,12 @@ from klearlib.report.rule_figures import (
 
 
 class RulePictures(RuleGrid):
-    """What its figures show; they are drawn from the tables of `Rules` too."""
+    """The grid with its figures; those that show a table take it from the subclass, `Rules`."""
 
     @cached_property
     def compared_rules(self) -> dict[str, list[int]]:
-        """Rule -> the deciding seeds that it and Clip-Higher have finished at all rates of both, of
-        those with two."""
+        """Rule -> the deciding seeds that it and Clip-Higher have finished at all rates of both;
+        rules with fewer than two are left out."""
         found = {}
         for rule in self.rules if BASELINE in self.rules else ():
             seeds = self.common_seeds(rule, BASELINE)
@@ -38,16 +38,16 @@ class RulePictures(RuleGrid):
 
     @cached_property
     def measured(self) -> dict[str, Results]:
-        """Variant -> its runs, of those that measure the gradient of each corner."""
+        """Variant -> its runs, for variants that measure the gradient of each corner."""
         names = self.params.named_variants.items()
         asked = [name for name, how in names if how.options.get("corner_gradients")]
         return {name: runs for name in asked if (runs := self.done(VARIANTS).under(name))}
 
     @figure(
         "The coefficient F of every rule against the ratio, solid for a positive and dashed for a "
-        "negative advantage; of rules that weigh whole responses, for a response of one token.",
-        alt="Small multiples, one for each rule: F over r from 0.1 to 3 for both signs of A, with "
-        "Clip-Higher's in grey.",
+        "negative advantage; for rules that weigh whole responses, of a response of one token.",
+        alt="Small multiples, one for each rule: F over r up to 2.2 for both signs of A, and "
+        "F = r in grey.",
         when=lambda e: True,
     )
     def coefficients(self) -> Figure:
@@ -76,8 +76,8 @@ class RulePictures(RuleGrid):
         return rate_windows(pd.DataFrame(rows, columns=columns))
 
     @figure(
-        "Each rule less Clip-Higher, at its own learning rate and at the mean of the common ones; "
-        "shaded is the margin.",
+        "Each rule minus Clip-Higher, at its own learning rate and as the mean of the common ones; "
+        "the margin is shaded.",
         alt="Forest plot, one row for each rule, with 95 % intervals.",
         when=lambda e: bool(e.compared_rules),
     )
@@ -94,8 +94,8 @@ class RulePictures(RuleGrid):
 
     @figure(
         "Performance profiles: the share of replicates and common learning rates in which a rule "
-        "scores at least as much as on the x axis; higher is better everywhere.",
-        alt="One falling line for each rule, those of all others in grey behind it.",
+        "scores at least the value on the x axis; higher is better everywhere.",
+        alt="One falling line for each rule, with those of all other rules in grey behind it.",
         when=lambda e: bool(e.compared_rules),
     )
     def profile(self) -> Figure:
@@ -108,14 +108,14 @@ class RulePictures(RuleGrid):
         )
 
     @figure(
-        "What the low corner does. Left: the squared norm of the gradient of its tokens, over that "
-        "of the tokens inside. Middle: how far a step moves the log-probability of tokens with a "
-        "negative advantage. Right: one logit of a rare token that is pushed down n times by a "
-        "rate of eta: a constant F never lets go, F = r does. Last, where it was "
-        "measured: the score after four updates at GPPO's largest rate with one corner left out, "
-        "less that after the same with the whole rule.",
-        alt="Three panels, two over RL steps with a line for each rule, and the closed form of the "
-        "one-logit model; a fourth with an interval for each corner that was left out.",
+        "What the low corner does. Left: the squared norm of the gradient of its tokens, divided "
+        "by that of the tokens inside. Middle: how far a step moves the log-probability of tokens "
+        "with a negative advantage. Right: one logit of a rare token that is pushed down n times "
+        "at a rate of eta: a constant F never lets go, F = r does. Last, where it was measured: "
+        "the score after four updates at GPPO's largest rate with one corner left out, minus the "
+        "score after the same with the whole rule.",
+        alt="Three panels: two over RL steps with a line for each rule, and the closed form of the "
+        "one-logit model; a fourth with an interval for each corner left out.",
         when=lambda e: bool(e.measured),
     )
     def mechanism(self) -> Figure:
@@ -131,8 +131,8 @@ class RulePictures(RuleGrid):
 
     @figure(
         "The same rules in the miniature (results/full, left) and here: the score that decides "
-        "over the learning rate, mean over replicates with 95 % t interval.",
-        alt="Two panels, a line for each rule: score over learning rate, miniature and here.",
+        "against the learning rate, mean over replicates with 95 % t interval.",
+        alt="Two panels, a line for each rule: score against learning rate, miniature and here.",
         when=lambda e: e.miniature_rates is not None and bool(e.runs),
     )
     def beside(self) -> Figure:
@@ -145,24 +145,25 @@ class RulePictures(RuleGrid):
                 mine = self.table("variants").query("variant == @name")
                 here.append(mine.assign(learning_rate=how.learning_rate)[columns])
         both = {"miniature": self.miniature_rates, "here": pd.concat(here)}
-        return two_worlds(both, [self.titles[rule] for rule in self.rules])
+        return two_worlds(both, self.titles)
 
     @cached_property
     def miniature_rates(self) -> Frame | None:
-        """The table of rates of results/full, beside runs of a model of one's own."""
+        """The table of rates of results/full, shown with runs of a real model."""
         return self.published_table_of("rates") if is_real(self.params.profile) else None
 
     @cached_property
     def _other_rates(self) -> list[str]:
-        """The variants of which the learning rate alone differs from the grid's."""
+        """The variants that differ from the grid only in the learning rate."""
         return [
             name
             for name, how in self.params.named_variants.items()
-            if how.learning_rate and not how.options and not how.group_size
+            if how.learning_rate not in (None, *self.params.learning_rates)
+            and not (how.options or how.group_size)
         ]
 
     def published_table_of(self, name: str) -> Frame | None:
-        """A table of this notebook in results/full, where another folder is written."""
+        """A table of this notebook in results/full, if another folder is being written."""
         import pandas as pd
 
         file = root() / "results" / "full" / self.name / f"{name}.csv"

@@ -31,8 +31,8 @@ _TAKES = {
 
 @dataclass(frozen=True)
 class RuleArm:
-    """A rule as an arm: the name of its series, what people call it, and the rule as `read_rules`
-    gives it."""
+    """A rule as an arm: the name of its series, its title, and the rule as `read_rules` gives
+    it."""
 
     series: str
     title: str
@@ -44,24 +44,24 @@ class RuleArm:
 
 
 def read_rules(given: object) -> list[str | dict]:
-    """The parameter `rules`: each a name of `TITLES` or of
-    `klearlib.rl.rule_table.PUBLISHED`, FILE.py:NAME, or a mapping of either as ``name``, a
-    ``label`` if another one is wanted, and values in place of the notebook's or of the published.
+    """The parameter `rules`: each a name of `TITLES` or of `klearlib.rl.rule_table.PUBLISHED`,
+    FILE.py:NAME, or a mapping with either as ``name``, a ``label`` if another one is wanted, and
+    values in place of the notebook's or the published ones.
 
     A path is relative to the project's folder. The text of the file becomes the ``source`` of the
-    rule, which is then a mapping, and is read no more where there is one.
+    rule, which is then a mapping; where there is a source, the file is not read again.
 
     Raises:
         ParameterError: one line that names the rule and the fix.
     """
     if not isinstance(given, list | tuple) or not given:
-        raise ParameterError(f"rules must be a list of rules, got {given!r}: such as [gppo, cispo]")
+        raise ParameterError(f"rules must be a list such as [gppo, cispo], got {given!r}")
     found = [_read(each) for each in given]
     titles = [each.title for each in rule_arms(found)]
     taken = {each.casefold() for pair in TITLES.items() for each in pair}
     for rule, title in zip(found, titles, strict=True):
         alone = isinstance(rule, str) or rule.keys() == {"name"}
-        is_taken = title.casefold() in taken or title in PUBLISHED  # by which claims know them
+        is_taken = title.casefold() in taken or title in PUBLISHED  # names that claims use
         if titles.count(title) > 1 or (not alone and is_taken):
             raise ParameterError(
                 f"rules: {title!r} names more than one rule: leave one out, or give it a label, as "
@@ -71,7 +71,7 @@ def read_rules(given: object) -> list[str | dict]:
 
 
 def rule_arms(rules: Sequence[str | dict]) -> list[RuleArm]:
-    """An arm for each of `rules`; those that are not the paper's have looks of their own."""
+    """An arm for each of `rules`; rules that are not the paper's get their own look in figures."""
     arms: list[RuleArm] = []
     for rule in rules:
         title, number = rule_title(rule), sum(arm.is_own for arm in arms)
@@ -95,7 +95,7 @@ def rule_title(rule: str | dict) -> str:
 
 
 def rule_key(rule: str | dict) -> str:
-    """The name by which claims know a rule that is named alone; what people call any other one.
+    """The name by which claims know a rule given by name alone; the title of any other.
 
     >>> rule_key({"name": "gppo_ratio_low"})
     'gppo_ratio_low'
@@ -111,15 +111,15 @@ def at_rate(rate: float, rule: str) -> str:
 
 
 def note_on_own(arms: Iterable[RuleArm]) -> list[str]:
-    """The note that names the rules that the paper has not; none where there is none."""
+    """The note that names the rules that are not in the paper; no note if there are none."""
     names = ", ".join(f"{arm.title} ({arm.rule['name']})" for arm in arms if arm.is_own)
-    about = "no curve or number of the paper stands beside them, and no claim is judged by them"
-    return [f"Rules that the paper has not: {names}; {about}."] if names else []
+    about = "no curve or number of the paper is comparable, and no claim is judged by them"
+    return [f"Rules that are not in the paper: {names}; {about}."] if names else []
 
 
 def rule_spec(rule: str | dict, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
     """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
-    key. Where its file was and what people call it are no part of it.
+    key. The place of its file and its title are left out.
 
     See `klearlib.rl.rule_specs.rule_from`.
     """
@@ -144,12 +144,12 @@ def made(rule: str | dict, params) -> Rule:
 
 
 def require_usable(rules: Sequence[str | dict], params) -> None:
-    """Raises ParameterError where all rules of a notebook are equal, where one with values or a
+    """Raises ParameterError where all rules of a notebook are equal, where a rule with values or a
     file of its own cannot be made, or where its function fails on a small grid; see
     `klearlib.rl.coefficients`."""
     if params.mini_batch_problems == params.num_problems and len(rules) > 1:
         raise ParameterError(
-            f"mini_batch_problems {params.mini_batch_problems} makes one update per rollout, where "
+            f"mini_batch_problems {params.mini_batch_problems} makes one update per rollout, so "
             "every ratio is 1 and all clipping rules are equal: give less than num_problems "
             f"{params.num_problems}"
         )
@@ -178,7 +178,7 @@ def _read(given: object) -> str | dict:
         )
     name, label = rule["name"], rule.get("label", "x")
     if not isinstance(label, str) or not label.strip() or not label.isprintable():
-        raise ParameterError(f"rules, {name}: label must be a text of one line, got {label!r}")
+        raise ParameterError(f"rules, {name}: label must be one line of text, got {label!r}")
     if "source" not in rule and (":" in name or name.endswith(".py")):
         file, _, own = name.rpartition(":") if ":" in name else (name, "", "")
         source = text_of(file, f"rules, {name}")
@@ -188,7 +188,7 @@ def _read(given: object) -> str | dict:
         takes = _TAKES | {name: tuple(each.values) for name, each in PUBLISHED.items()}
         if name not in takes:
             near = did_you_mean(name, takes)
-            raise ParameterError(f"rules: unknown rule {name!r}, or FILE.py:NAME of one; {near}")
+            raise ParameterError(f"rules: unknown rule {name!r} (or write FILE.py:NAME); {near}")
         for key in (key for key in values if key not in takes[name]):
             raise ParameterError(f"rules, {name}: {key}: {did_you_mean(key, takes[name])}")
     for key, value in values.items():

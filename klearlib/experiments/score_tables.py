@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEVEL = 0.95
-_ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
+_ROUNDING = 1e-12  # an interval narrower than this means that all differences are equal
 
 
 def difference(deltas: np.ndarray) -> tuple[float, float, float, str]:
     """The mean of paired differences, float [seeds, problems], with its 95 % t interval over seeds,
     or over the problems of a single seed, which says nothing about other seeds; and which it is.
 
-    Where all differences are equal, or there is one problem, there is no interval: that is a lack
-    of data and no certainty.
+    Where all differences are equal, or there is one problem, there is no interval: that shows a
+    lack of data, not certainty.
     """
     mean, over = float(deltas.mean()), "seeds" if len(deltas) > 1 else "problems"
     values = deltas if len(deltas) > 1 else deltas[0]
@@ -42,8 +42,8 @@ def seed_interval(values: Iterable[float], *, lowest: float = 0.0) -> tuple[floa
     """Mean over seeds of a rate with its 95 % t interval, cut to [`lowest`, 1]: (mean, low, high).
 
     values: one for each seed. lowest: 0, or -1 for a difference of rates. With few seeds the t
-    interval goes past what a rate can be; the cut takes no possible value away, so it covers as
-    often. What decides claims is not made of it.
+    interval goes past what a rate can be; the cut removes no possible value, so the coverage stays
+    the same. Claims are not decided by it.
     """
     import pandas as pd
 
@@ -54,7 +54,7 @@ def seed_interval(values: Iterable[float], *, lowest: float = 0.0) -> tuple[floa
 
 
 def wilson(part: int, total: int) -> tuple[float, float, float]:
-    """part / total with its 95 % Wilson interval; NaN where there is nothing to divide."""
+    """part / total with its 95 % Wilson interval; NaN where total is 0."""
     from scipy.stats import binomtest
 
     if total == 0:
@@ -76,7 +76,7 @@ def learning_table(
     with its 95 % t interval.
 
     One row for each benchmark and series: start, end, gain = end - start (paired by seed), the
-    intervals of end and of gain, and the paper's last plotted value, all in fractions; and how many
+    intervals of end and gain, and the paper's last plotted value, all as fractions; and how many
     responses of the last evaluations could not be judged (they count as wrong) or were truncated.
 
     Args:
@@ -103,9 +103,9 @@ def learning_table(
 
 @dataclass(frozen=True)
 class Row:
-    """An arm of a table of the paper: its label and runs, the paper's cells as fractions, by its
-    benchmarks, as far as it has them, and its group and mark in the figure. first: the score is
-    that of the runs' first evaluation."""
+    """An arm in a table of the paper: its label and runs, the paper's cells as fractions by
+    benchmark, as far as the paper has them, and its group and mark in the figure. first: the score
+    is that of the runs' first evaluation."""
 
     label: str
     runs: Results
@@ -116,8 +116,8 @@ class Row:
 
 
 def score_table(rows: Sequence[Row], benchmarks: Mapping[str, str], profile: str) -> pd.DataFrame:
-    """One line for each benchmark and row: mean over seeds with its 95 % t interval, the paper's
-    cell beside it, all in fractions; how many responses could not be judged (they count as wrong)
+    """One line for each benchmark and row: mean over seeds with its 95 % t interval, and the
+    paper's cell, all as fractions; how many responses could not be judged (they count as wrong)
     and how many were truncated. The mean over the benchmarks comes last.
 
     benchmarks: name -> the paper's.
@@ -156,7 +156,7 @@ def score_bars(
 ) -> list[Panel]:
     """For each benchmark the paper's scores of `rows` and ours. benchmarks: as in `score_table`.
     responses: to each of our problems; paper_responses: what the paper's title says of them. seeds:
-    drawn one after the other, where it is not row by row."""
+    drawn one after another, not row by row."""
     import pandas as pd
 
     columns, panels = ["series", "group", "value"], []
@@ -178,7 +178,7 @@ def score_bars(
 
 
 def score_title(profile: str, benchmark: str, responses: int) -> str:
-    """Of a panel with our scores, as "maths A, avg@4"."""
+    """The title of a panel with our scores, as "maths A, avg@4"."""
     return f"{titles(profile)[benchmark]}, avg@{responses}"
 
 
@@ -194,8 +194,8 @@ def paper_last(name: str | None, series: str) -> float:
 def score_panel(
     params, runs: Results, benchmark: str, paper_figure: str, *, less: str, also: str = ""
 ) -> Panel:
-    """The paper's curves of scores, ours on `benchmark` below them, and less those of the series
-    `less`; `also` ends our title."""
+    """The paper's curves of scores, ours on `benchmark` below them, and ours minus those of the
+    series `less`; `also` ends our title."""
     printed = paper.figure(paper_figure)
     title = score_title(params.profile, benchmark, params.eval_responses) + also
     scores = runs.score_curve(benchmark)

@@ -1,4 +1,4 @@
-"""What an experiment shows beside its verdicts: the tables and figures that its methods make, the
+"""What an experiment shows besides its verdicts: the tables and figures that its methods make, the
 equations of the paper, and the note on options that depart from it."""
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from klearlib.report.section import Equation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame as Frame
-else:  # what methods return, without an import of either at the start
+else:  # what methods return, without importing either at the start
     Figure, Frame = "matplotlib.figure.Figure", "pandas.DataFrame"
 
 Rows = Iterator[list | dict]
-"""Of a table, each a list in the order of its columns, or a dict by their names."""
+"""The rows of a table, each a list in the order of its columns, or a dict by their names."""
 
 
 @dataclass(frozen=True)
 class _Shown:
     """Marks a method as a published table or figure, `when` there is something to show. The texts
-    see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
+    may use the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
 
-    name: under which it is published, by default the method's. alt: what a figure shows, for those
-    who cannot see it. columns: the names of a table's columns, as in "arm, seeds"; "" for the keys
-    of dicts.
+    name: to publish it under, by default the method's. alt: what a figure shows, for readers who
+    cannot see it. columns: the names of a table's columns, as in "arm, seeds"; "" for the keys of
+    dicts.
     """
 
     kind: str
@@ -46,14 +46,14 @@ class _Shown:
 
 
 table = partial(_Shown, "table")
-"""Of a method that gives its `Rows`, or a DataFrame."""
+"""Marks a method that gives `Rows` or a DataFrame."""
 figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
-"""Of a method that gives a matplotlib figure."""
+"""Marks a method that gives a matplotlib figure."""
 
 
 class fact(cached_property):
-    """A method of an experiment that reads more than `runs`, such as the card of a stage; it gives
-    JSON, which is published, and read again where nothing else is there."""
+    """A method of an experiment that reads more than `runs`, such as the card of a stage; its JSON
+    is published, and read back where nothing else exists."""
 
     def __get__(self, experiment, owner=None):
         if experiment is None:
@@ -84,8 +84,8 @@ class Showing:
 
     @classmethod
     def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
-        """Its tables or figures in the order in which they stand in its classes, those that all
-        experiments have last; one that a subclass names again stands where the subclass has it."""
+        """Its tables or figures in the order of its classes, those that all experiments have last;
+        one that a subclass redefines comes where the subclass has it."""
         found: dict[str, tuple[_Shown, Callable]] = {}
         bases = cls.__mro__[: cls.__mro__.index(Showing)]
         for base in (*reversed(bases[:-1]), bases[-1]):
@@ -118,13 +118,13 @@ class Showing:
         return {}
 
     def departures(self, *names: str) -> list[str]:
-        """The notes that say by which options, of the parameters `names`, it departs from the
+        """The notes on the options, in the parameters `names`, by which it departs from the
         paper."""
         about = {each.name: each.metadata for each in fields(self.params)}
         found = []
         for name in names:
             changed = changed_options(getattr(self.params, name), about[name]["record"])
-            # Of a file of one's own the name of the function; its text is among the parameters.
+            # For a user's file only the name of the function: the parameters have its text.
             named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
             switched = ", ".join(f"{option}: {value}" for option, value in named.items())
             found += [f"Options that depart from the paper: {switched}."] if changed else []

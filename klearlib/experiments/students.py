@@ -1,4 +1,4 @@
-"""What the notebooks on data share: their stages, students beside the paper's tables, notes."""
+"""What the notebooks on data share: stages, students compared with the paper's tables, notes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from klearlib.run.stage import Stage
 
 
 class DataExperiment(Experiment):
-    """An experiment on data: its stages come from `data`, which is the first world where each
-    replicate has its own."""
+    """An experiment on data: its stages come from `data`, the first world if each replicate has its
+    own."""
 
     phase = "long chain-of-thought SFT"
     replicated = "students"
@@ -35,8 +35,8 @@ class DataExperiment(Experiment):
 
 @dataclass(frozen=True)
 class Beside:
-    """A table of the paper that the students of a domain stand beside, and the claims that they
-    decide."""
+    """A table of the paper that the students of a domain are compared with, and the claims that
+    they decide."""
 
     domain: str
     table: int
@@ -45,8 +45,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class Student:
-    """An arm: what it is called here, its column in the paper's table, "" where that has none, its
-    group on the x axis of the figure and what it is marked as there."""
+    """An arm: its label here, its column in the paper's table ("" if it has none), its group on the
+    x axis of the figure and its mark there."""
 
     series: str
     label: str
@@ -57,10 +57,10 @@ class Student:
 
 
 class StudentExperiment(DataExperiment):
-    """Students that differ in their examples alone, beside tables of the paper.
+    """Students that differ only in their examples, with tables of the paper.
 
-    students: the arms, which claims name by series or by group. printed: the tables in `beside` in
-    words. choose: of an origin and a student, the stage that chooses its examples.
+    students: the arms, which claims name by series or by group. printed: the tables of `beside` in
+    words. choose: (origin, student) -> the stage that chooses its examples.
     """
 
     students: ClassVar[tuple[Student, ...]]
@@ -69,7 +69,7 @@ class StudentExperiment(DataExperiment):
     choose: Callable[[Origin, Student], Stage]
 
     def own(self, domain: str, name: str):
-        """A parameter of the students of a domain: those of code have ``code_`` before it."""
+        """A parameter of the students of a domain; those for code begin with ``code_``."""
         return getattr(self.params, f"code_{name}" if domain == "code" else name)
 
     def schedule(self, domain: str) -> SFTSchedule:
@@ -110,8 +110,7 @@ class StudentExperiment(DataExperiment):
         return found
 
     @table(
-        "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
-        "interval.",
+        "{e.printed}, the paper's and ours: {e.measured_by}, mean over seeds with 95 % t interval.",
     )
     def scores(self) -> Frame:
         import pandas as pd
@@ -152,12 +151,12 @@ class StudentExperiment(DataExperiment):
         return found
 
     def common_notes(self, arms: str) -> list[str]:
-        """The notes that these notebooks end with. arms: they in words."""
+        """The notes at the end of these notebooks. arms: the arms in words."""
         options = self.params.data_options
         return [
             *self.departures("options"),
             f"All {arms} have the same number of examples and of updates; K-center covers the "
-            f"{options.embedding_text} by hashed TF-IDF, for which the paper names no embedding.",
+            f"{options.embedding_text} by hashed TF-IDF; the paper does not name its embedding.",
             self.note_on_seeds("the base model and the examples")
             + " Benchmarks are sampled at temperature "
             f"{options.eval_temperature:g} and top-p {options.eval_top_p:g}, as in the paper.",

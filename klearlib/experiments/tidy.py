@@ -1,4 +1,4 @@
-"""Evidence as data: what finished runs left, in four tidy tables that every notebook publishes.
+"""Evidence as data: the outcome of finished runs, in four tidy tables that each notebook publishes.
 
     runs.parquet         a row for each arm and seed: what ran, where, when, its numbers at the end
     curves.parquet       run, step, metric, value: metrics.jsonl; null where a step has no value
@@ -39,7 +39,7 @@ FACTS = "facts.json"
 Arm = tuple[str, int]
 """Series and seed of a run."""
 Place = tuple[str, str, int]
-"""Of an arm in the tables of a notebook: the set of runs that it is compared in, series, seed."""
+"""The place of an arm in the tables of a notebook: its set of runs, series, seed."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,12 @@ class Run:
     metrics: Sequence[dict]
     evaluations: Mapping[str, Mapping[int, Evaluation]]
     samples: Sequence[dict] = field(default=(), repr=False)
+
+    @property
+    def sampled_steps(self) -> list[int]:
+        """The first and the last step that samples are kept of: none, one or two."""
+        steps = {line["step"] for line in self.samples}
+        return sorted({min(steps), max(steps)}) if steps else []
 
 
 def of_stage(stage: Stage, runs_dir: Path) -> Run:
@@ -82,9 +88,9 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
 
 
 def _origin(stage: Stage) -> dict[str, str]:
-    """Two digests, equal for all replicates of an arm: `made_of`, the parameters, without seeds, of
-    the stages that it is made from, and `made_by`, their code, its own, and the libraries that
-    compute."""
+    """Two digests, equal for all replicates of an arm: `made_of`, of the parameters, without seeds,
+    of the stages that it is made from, and `made_by`, of their code, its own, and the libraries
+    that compute."""
     every = with_inputs([stage]).values()
     before = (each for each in every if each.key != stage.key)
     params = {json.dumps([s.name, s.target, _seedless(s.params)], sort_keys=True) for s in before}
@@ -116,10 +122,11 @@ class Published:
         """That of results/<profile>/<notebook>."""
         import pyarrow.parquet as pq
 
-        runs, curves, evaluations, texts = (pq.read_table(folder / name) for name in TABLES)
+        runs, curves, evaluations = (pq.read_table(folder / name) for name in TABLES[:3])
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(evaluations.to_pandas())
+        texts = folder / SAMPLES  # which versions before 0.25 did not publish
         samples: dict[str, list[dict]] = {}
-        for line in texts.to_pylist():
+        for line in pq.read_table(texts).to_pylist() if texts.is_file() else ():
             samples.setdefault(line.pop("run"), []).append(line)
         made: dict[str, Run] = {}
         arms = {}
@@ -133,8 +140,8 @@ class Published:
 
 
 class Frames(NamedTuple):
-    """The tables of all notebooks of a results folder, each line with its notebook, set, series and
-    seed; a run that several arms share stands under each of them."""
+    """The tables of all notebooks of a results folder, each row with its notebook, set, series and
+    seed; a run that several arms share appears under each of them."""
 
     runs: pd.DataFrame
     curves: pd.DataFrame
@@ -143,7 +150,8 @@ class Frames(NamedTuple):
 
 
 def read_frames(folder: Path | str) -> Frames:
-    """What `klearlib.results` gives. A relative folder that is not here is sought in the project.
+    """The implementation of `klearlib.results`. A relative folder that does not exist here is
+    looked up in the project.
 
     Raises MissingAsset where no notebook has published its tables in `folder`.
     """
@@ -157,9 +165,12 @@ def read_frames(folder: Path | str) -> Frames:
         parts[RUNS].append(runs)
         arms = runs[["notebook", "set", "series", "seed", "run"]]
         for name in TABLES[1:]:
+            if name == SAMPLES and not path.with_name(name).is_file():
+                continue  # of a version before 0.25
             parts[name].append(arms.merge(pd.read_parquet(path.with_name(name)), on="run"))
     if not parts[RUNS]:
-        raise MissingAsset(f"{folder} has no {RUNS} of a notebook: name a folder in results/")
+        raise MissingAsset(f"{folder} has no notebook's {RUNS}: name a folder in results/")
+    parts[SAMPLES] = parts[SAMPLES] or [pd.DataFrame(columns=[*_TYPES[SAMPLES]])]
     return Frames(*(pd.concat(each, ignore_index=True) for each in parts.values()))
 
 
@@ -179,7 +190,7 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
         for name, value in line.items()
         if name != "step"
     ]
-    values.sort(key=lambda value: value["metric"])  # like beside like takes a third less room
+    values.sort(key=lambda value: value["metric"])  # like next to like: a third smaller
     _write(folder / CURVES, pa.Table.from_pylist, values)
     parts = [
         each.columns(run=key, step=step, benchmark=name)
@@ -193,7 +204,7 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
         {"run": key, **line}
         for key, run in runs.items()
         for line in run.samples
-        if line["step"] in (run.samples[0]["step"], run.samples[-1]["step"])
+        if line["step"] in run.sampled_steps
     ]
     _write(folder / SAMPLES, pa.Table.from_pylist, texts)
 
@@ -224,7 +235,7 @@ def _evaluations(rows: pd.DataFrame) -> dict[str, dict[str, dict[int, Evaluation
 
 
 def _row(which: str, series: str, seed: int, run: Run) -> dict:
-    """A line of runs.parquet: the arm, its run, and what the metrics of that run say in short."""
+    """A row of runs.parquet: the arm, its run, and a summary of the run's metrics."""
     norms = [line.get("train/grad_norm") for line in run.metrics]
     known = [norm for norm in norms if norm is not None]
     about = {n: json.dumps(v, sort_keys=True) if n in _JSON else v for n, v in run.about.items()}
@@ -287,7 +298,7 @@ _TYPES = {
 
 
 def unlike(arms: Mapping[Place, Run], what: str) -> list[str]:
-    """The kinds of stage of which replicates of one arm differ in `what`, made_of or made_by."""
+    """The kinds of stage in which replicates of one arm differ in `what`: made_of or made_by."""
     found: dict[tuple[str, str], Run] = {}
     return sorted(
         {

@@ -18,7 +18,7 @@ NORMALIZER = {
     "place": "Eq. 8 as printed",
 }
 SFT_RATE = {"maximum": 1.0, "paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
-"""Shared words of what a notebook and a profile on a real model say of the SFT."""
+"""Shared by notebooks and profiles on a real model: the limits and words of the SFT's rate."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class DataParams(NotebookParams):
 
     @property
     def data_options(self) -> DataOptions:
-        """`options` completed with the default for all that is not named."""
+        """`options` completed with the defaults."""
         return DataOptions(**self.options)
 
 
 @dataclass(frozen=True)
 class AnsweredParams(DataParams):
-    """A notebook on data whose problems a teacher answers."""
+    """A notebook on data with a teacher's responses to problems."""
 
     num_responses: int = count("teacher's responses per problem", 4, "up to 16", "SFT data")
 
 
 @dataclass(frozen=True)
 class GradedParams(AnsweredParams):
-    """A notebook on data whose problems are easy or hard, by the answers of a reference."""
+    """A notebook on data with easy and hard problems, as a reference model solves them."""
 
     reference_responses: int = count(
         "reference's responses per problem, for its difficulty", 4, NOT_STATED

@@ -24,7 +24,7 @@ MISSING = dataclasses.MISSING
 _WORDS = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),
-    str: ("a text", "texts"),
+    str: ("a string", "strings"),
     bool: ("true or false", "truth values"),
 }
 _RANGES = {
@@ -38,12 +38,12 @@ def parameter(default=MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too), `unique` (a list's elements differ, in six digits), `record` (a dict is checked
+    list too), `unique` (a list's elements differ, to six digits), `record` (a dict is checked
     against this record), `entries` (a dict maps names to dicts that are checked and completed by
-    this record), `may_be_empty` (of `entries` and lists, which have an element otherwise), `paper`
-    and `place` (the paper's value and where it says so), `keyed` (False: the value cannot change a
-    result, so it is no part of a cache key), `asset` ("model": the value names one, None names
-    none), `check` (of an object, for which no other limit holds: a function that gives it or raises
+    this record), `may_be_empty` (for `entries` and lists, which otherwise need an element), `paper`
+    and `place` (the paper's value and where it is stated), `keyed` (False: the value cannot change
+    a result, so it is not part of a cache key), `asset` ("model": the value names one, None names
+    none), `check` (for an object, which has no other limits: a function that returns it or raises
     ParameterError).
     """
     metadata = {"help": help, **limits}
@@ -76,8 +76,8 @@ def require(holds: object, message: str) -> None:
 
 
 class Record:
-    """The base of parameter records. A subclass restates what differs in an inherited field as
-    ``name = amended(...)``; type, default and limits are the inherited ones otherwise."""
+    """The base of parameter records. A subclass states what differs in an inherited field as
+    ``name = amended(...)``; otherwise type, default and limits are inherited."""
 
     def __init_subclass__(cls) -> None:
         restated = {name: each for name, each in vars(cls).items() if isinstance(each, _Amended)}
@@ -136,8 +136,7 @@ def check_values(record: type, values: dict, where: str):
 
 
 def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
-    """What to write in the place of a name that is no parameter: a field of an option stands inside
-    of it."""
+    """What to write for an unknown name: a field of an option belongs inside that option."""
     for field in fields.values():
         record = field.metadata.get("record")
         if record and name in {each.name for each in dataclasses.fields(record)}:
@@ -146,13 +145,13 @@ def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
 
 
 def default_of(field: dataclasses.Field):
-    """A field's default, made anew for lists and dicts; ``dataclasses.MISSING`` where required."""
+    """A field's default, a new one for lists and dicts; ``dataclasses.MISSING`` if required."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def shown_fields(record: type) -> list[dataclasses.Field]:
-    """The fields of `record` in the order for people: profile, then those that the record states
-    itself, then those that it inherits from each of its bases in turn."""
+    """The fields of `record` in the order for people: profile, then the record's own, then those
+    inherited from each of its bases in turn."""
     stated = [name for base in record.__mro__ for name in inspect.get_annotations(base)]
     place = {name: i for i, name in reversed([*enumerate(["profile", *stated])])}
     return sorted(dataclasses.fields(record), key=lambda field: place[field.name])
@@ -161,8 +160,8 @@ def shown_fields(record: type) -> list[dataclasses.Field]:
 def parameters_cell(record: type) -> str:
     """The source of the cell tagged ``parameters``: one typed literal per line, help as comment.
 
-    Papermill reads this form and no other, and warns of every parameter that it does not read; no
-    union either, so that ``dict | None`` stands there as ``dict``.
+    Papermill reads only this form, and warns of every parameter that it does not read; it reads no
+    union either, so ``dict | None`` is written as ``dict``.
     """
     lines = []
     for field in shown_fields(record):
@@ -189,7 +188,7 @@ def _checked(value, kind, where: str, limits):
             fix = "give at least one" if value is None else f"write [{value}]"
             if isinstance(value, str) and value.lstrip().startswith("["):
                 name = where.rpartition(" ")[2]
-                fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"
+                fix = f"papermill's -p passes a string, write -y '{{{name}: {value}}}'"
             words = _WORDS[item][1]
             raise ParameterError(f"{where} must be a list of {words}, got {value!r}: {fix}")
         may_be_empty = not limits or limits.get("may_be_empty")
@@ -197,7 +196,7 @@ def _checked(value, kind, where: str, limits):
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
         named = {f"{each:g}" if item is float else each for each in checked}  # as arms are
         twice = limits.get("unique") and len(named) < len(checked)
-        require(not twice, f"{where} names a value twice, in six digits: {checked}")
+        require(not twice, f"{where} has a value twice (to six digits): {checked}")
         return checked
     return _plain(value, kind, where, limits)
 
@@ -221,7 +220,7 @@ def _checked_dict(value, where: str, limits) -> dict:
 
 
 def _plain(value, kind: type, where: str, limits):
-    """A number, text or truth value within its limits."""
+    """A number, string or boolean within its limits."""
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -239,10 +238,10 @@ def _plain(value, kind: type, where: str, limits):
 
 
 def _hint(value, kind: type, limits) -> str:
-    """What most likely went wrong on the way through YAML or a command line."""
+    """The likely cause, if the value came through YAML or a command line."""
     if kind is str and value is False and "off" in limits.get("choices", ()):
         return ': YAML reads off as false, write "off"'
     if isinstance(value, str) and kind in (int, float):
-        with contextlib.suppress(ValueError):  # YAML takes 1e-4, without a point, for a text
-            return f": it is a text, write {yaml.safe_dump(kind(value)).split()[0]} without quotes"
+        with contextlib.suppress(ValueError):  # YAML reads 1e-4, without a point, as a string
+            return f": a string; write {yaml.safe_dump(kind(value)).split()[0]} without quotes"
     return ""

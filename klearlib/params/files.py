@@ -33,8 +33,8 @@ RECORDS: dict[str, tuple[str, type]] = {
     LOCAL: ("compute.yaml", Compute),
     VERL: ("compute.yaml", Cluster),
 }
-"""What all notebooks of a profile share: the file and the record of each. A file that has not the
-record's name has a section for it."""
+"""What all notebooks of a profile share: the file and the record of each. A file with another name
+than the record has a section for it."""
 _SHARED = {file for file, _ in RECORDS.values()}
 SMOKE, OVERVIEW = "smoke", "00_overview"
 """The profile whose values are the records' defaults, and the notebook without values."""
@@ -47,7 +47,7 @@ def profiles() -> list[str]:
 
 
 def require_profile(profile: str) -> str:
-    """`profile`, or ParameterError with the names of those that there are."""
+    """`profile`, or ParameterError with the names of the existing ones."""
     known = profiles()
     if profile not in known:
         raise ParameterError(f"unknown profile {profile!r}; there are: {', '.join(known)}")
@@ -66,14 +66,14 @@ def files_of(profile: str) -> set[str]:
 
 
 def has_notebook(profile: str, notebook: str) -> bool:
-    """Whether `profile` has values for it: a file, or the defaults, which are those of `SMOKE` and
-    of the overview."""
+    """Whether `profile` has values for it: a file, or the defaults, as `SMOKE` and the overview
+    do."""
     return notebook in files_of(profile) or notebook == OVERVIEW or profile == SMOKE
 
 
 def load_profile(profile: str, notebook: str) -> dict:
-    """The values of one parameter file, unchecked but with `profile` filled in; none for `SMOKE`,
-    whose values are the defaults, and for the overview, which has none.
+    """The values of one parameter file, unchecked but with `profile` filled in; empty for `SMOKE`,
+    which has the defaults, and for the overview, which has no values.
 
     Raises ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
     """
@@ -93,7 +93,7 @@ def load_profile(profile: str, notebook: str) -> dict:
 
 
 def load(profile: str, name: str):
-    """What all notebooks of `profile` share under a name of `RECORDS`; all values are required.
+    """What all notebooks of `profile` share under a name in `RECORDS`; all values are required.
 
     Raises ParameterError: no such profile, file or section, no valid YAML, or a wrong value.
     """
@@ -108,8 +108,8 @@ def load(profile: str, name: str):
         values = values.get(name)
     if not values:
         raise ParameterError(
-            f"profile {profile!r} has no {name} in params/{profile}/{file}: start from that of "
-            "another profile"
+            f"profile {profile!r} has no {name} in params/{profile}/{file}: start from another "
+            "profile's"
         )
     return check_values(record, values, f"params/{profile}/{_place(name)}")
 
@@ -122,9 +122,8 @@ def _place(name: str) -> str:
 
 def worlds_of(params: NotebookParams) -> dict[str, object]:
     """What a notebook with these parameters shares with others of its profile, by file and section:
-    the worlds that it needs, or the real model in their place, and how its stages compute; the
-    cluster is among them where verl trains, and how claims are decided. Empty for a notebook that
-    needs no world.
+    the worlds that it needs, or the real model in their place, how its stages compute, the cluster
+    if verl trains, and how claims are decided. Empty for a notebook that needs no world.
 
     Raises ParameterError as `load`.
     """
@@ -142,7 +141,7 @@ def uses_miniature(params: NotebookParams) -> bool:
 
 
 def parse_yaml(text: str) -> object:
-    """The value that a YAML text stands for.
+    """The value of a YAML text.
 
     Raises ValueError: no YAML, or a name written twice: the line and what is wrong there.
     """
@@ -156,7 +155,7 @@ def parse_yaml(text: str) -> object:
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # in C it takes a tenth of the time
-    """YAML in which no name is written twice, of which plain YAML takes the last."""
+    """YAML that refuses a name written twice; plain YAML takes the last."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()

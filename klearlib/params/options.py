@@ -1,5 +1,5 @@
-"""What every notebook's parameters have, and the options of RL, the test filter and data, where the
-paper leaves a choice or others differ."""
+"""What every notebook's parameters have, and the options of RL, the test filter and data, for
+choices that the paper leaves open or others make differently."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NotebookParams(Record):
 
 @dataclass(frozen=True)
 class RLOptions:
-    """How one step of RL is done where paper, released code and peers differ; defaults: the paper.
+    """How an RL step is done where paper, released code and peers differ; defaults: the paper.
 
     ``D1``..``D16`` are the rows of ``docs/deviations.md``.
     """

@@ -13,18 +13,17 @@ from klearlib.run.files import read_own_text
 
 
 def text_of(file: str, where: str) -> str:
-    """The text of a file of Python that imports none beside it.
+    """The text of a Python file that imports nothing from its own folder.
 
     file: a path relative to the project's folder. where: the parameter, before every message.
 
-    Raises ParameterError: no such file, one that is not text, or one that imports another of its
-    folder.
+    Raises ParameterError: no such file, not text, or an import from its own folder.
     """
     path = root() / Path(file).expanduser()
     if not path.is_file():
         here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
         raise ParameterError(
-            f"{where}: no file at {path}: a path is relative to the project's folder{here}"
+            f"{where}: no file at {path}: paths are relative to the project's folder{here}"
         )
     try:
         text = read_own_text(path)
@@ -35,15 +34,15 @@ def text_of(file: str, where: str) -> str:
         there = beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file()
         if there and top != "klearlib":
             raise ParameterError(
-                f"{where}: it imports {top} from its own folder, and a run keeps this one file "
-                f"alone: put what it needs of {top} into it"
+                f"{where}: it imports {top} from its own folder, but a run keeps only this one "
+                f"file: copy what it needs from {top} into it"
             )
     return text
 
 
 def read_reward(given: object) -> dict | None:
-    """The parameter `reward_function`: None, or FILE.py:NAME, whose text becomes the ``source``
-    beside its ``name``; such a mapping is taken as it is.
+    """The parameter `reward_function`: None, or FILE.py:NAME, which becomes a mapping of ``name``
+    and ``source``, the file's text; such a mapping is taken as it is.
 
     Raises ParameterError: no file, no valid Python, or no such function in it.
     """

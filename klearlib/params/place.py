@@ -1,5 +1,5 @@
 """Where results go: those of a profile's own values to results/<profile>/, those of changed
-parameters to a folder that the user names, so that neither takes the other's place."""
+parameters to a folder that the user names, so that neither replaces the other."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CHANGES = "changes.json"
 OUT = "KLEAR_OUT"
 """The environment variable that names the results folder, as ``--out`` does."""
 OWN = "own-"
-"""How the folders of changed values without a name begin: the next ones take their place."""
+"""The start of the names of unnamed folders for changed values; later results replace earlier."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A results folder, the profile, and the values that its notebooks had in place of those of the
-    profile's files, by the names of parameters."""
+    """A results folder, its profile, and the values that its notebooks had in place of those in the
+    profile's files, by parameter name."""
 
     folder: Path
     profile: str
@@ -53,7 +53,7 @@ class Place:
         return ", ".join(f"{name}: {in_yaml(value)}" for name, value in changes.items())
 
     def claim(self) -> None:
-        """Write down whose results it holds; in the profile's own folder there is nothing to write.
+        """Write down what its results are of; the profile's own folder needs no such file.
 
         Raises ParameterError if it holds results of other parameters, unless it is an `OWN` one.
         """
@@ -76,8 +76,8 @@ def keyed_values(params: NotebookParams) -> dict[str, object]:
 
 
 def differences(notebook: str, params: NotebookParams) -> dict[str, tuple[object, object]]:
-    """What can change a result and is not as the profile's file for `notebook` has it: parameter ->
-    its value there, its value here.
+    """What can change a result and differs from the profile's file for `notebook`: parameter -> its
+    value there, its value here.
 
     Raises ParameterError where the profile has no such notebook.
     """
@@ -88,15 +88,15 @@ def differences(notebook: str, params: NotebookParams) -> dict[str, tuple[object
 
 
 def changes_of(checked: Mapping[str, NotebookParams]) -> dict[str, object]:
-    """The `Place.changes` of notebooks to which the same values are given."""
+    """The `Place.changes` of notebooks that get the same values."""
     changed = [differences(notebook, each) for notebook, each in checked.items()]
     values = {name: here for each in changed for name, (_, here) in each.items()}
     return dict(sorted(values.items()))
 
 
 def place_of(profile: str, changes: dict[str, object], out: str | None = None) -> Place:
-    """The results folder of `profile` with `changes`; out: the one that the user names, which is
-    needed for changes.
+    """The results folder of `profile` with `changes`; out: the folder that the user names, required
+    for changes.
 
     Raises ParameterError for changes without an `out`, and for an `out` that is not a folder in
     results/, or another profile's.
@@ -115,14 +115,14 @@ def place_of(profile: str, changes: dict[str, object], out: str | None = None) -
     folder = results / asked.name
     if folder.name in profiles() and (changes or folder.name != profile):
         raise ParameterError(
-            f"--out {out} is for what profile {folder.name} itself has: name another folder"
+            f"--out {out} is for profile {folder.name}'s own results: name another folder"
         )
     return Place(folder, profile, changes)
 
 
 def place_for(notebook: str, params: NotebookParams) -> Place:
     """Where a notebook that runs with `params` publishes: in the folder that the environment
-    variable `OUT` names, or else in the profile's, and in results/own-NN with other values.
+    variable `OUT` names, else in the profile's, or in results/own-NN with other values.
 
     Raises ParameterError if `OUT` names a folder with results of other parameters.
     """
@@ -140,14 +140,14 @@ def place_for(notebook: str, params: NotebookParams) -> Place:
 
 
 def read_place(folder: Path) -> Place:
-    """What `folder` was filled with; its name is the profile if it does not say otherwise."""
+    """What `folder` was filled with; unless it says otherwise, its name is the profile."""
     folder = folder.resolve()
     return _written(folder) or Place(folder, folder.name, {})
 
 
 def own_places(place: Place) -> list[Place]:
-    """The folders beside `place` with results of changed parameters, or named by ``--out``, of its
-    profile."""
+    """The folders next to `place` of the same profile, with changed parameters or named by
+    ``--out``."""
     folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
     return [each for each in map(read_place, folders) if each.profile == place.profile]
 
@@ -168,7 +168,7 @@ def _mixed(there: Place, wanted: Place) -> ParameterError:
 
 
 def in_brief(value):
-    """`value` with a text of several lines, such as the source of a rule, as their number.
+    """`value` with texts of several lines, such as the source of a rule, as a number of lines.
 
     >>> in_brief([{"name": "mine.py:half", "source": "a = 1\\nb = 2\\n"}])
     [{'name': 'mine.py:half', 'source': '2 lines'}]

@@ -13,7 +13,7 @@ _INSTALLED = Path(__file__).resolve().parents[1] / "project"  # which a wheel ha
 
 
 def root() -> Path:
-    """The project's folder: ``KLEAR_ROOT``, or the nearest parent that has params/ and notebooks/.
+    """The project's folder: ``KLEAR_ROOT``, or the nearest parent with params/ and notebooks/.
 
     Parents of the working directory are asked first (a kernel starts in notebooks/ under
     JupyterLab, in the caller's folder under papermill), then those of this package.
@@ -28,19 +28,21 @@ def root() -> Path:
     if folder := _found():
         return folder
     raise ParameterError(
-        "no folder above here has params/ and notebooks/: run inside a clone, or klear run in an "
-        "empty folder"
+        "no folder above here has params/ and notebooks/: run inside a clone, or begin a project "
+        "with klear run"
     )
 
 
 def begin() -> None:
     """Copy the params/ and notebooks/ of an installed wheel here, where no project is found and
-    this folder is empty."""
+    this folder has neither."""
     here = Path.cwd()
-    if os.environ.get("KLEAR_ROOT") or _found() or not _INSTALLED.is_dir() or any(here.iterdir()):
+    has_one = any((here / name).exists() for name in PARTS)
+    if os.environ.get("KLEAR_ROOT") or _found() or has_one or not _INSTALLED.is_dir():
         return
-    for name in PARTS:
-        shutil.copytree(_INSTALLED / name, here / name)
+    for name in PARTS:  # by another name first: half a folder is no project
+        shutil.copytree(_INSTALLED / name, here / f".{name}.part", dirs_exist_ok=True)
+        (here / f".{name}.part").rename(here / name)
     print(f"new project in {here}: copied {' and '.join(f'{name}/' for name in PARTS)}", flush=True)
 
 

@@ -20,7 +20,7 @@ BENCHMARKS = {
 }
 """The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`, each with its domain."""
 RESERVED = ("train", "validation", "rejects")
-"""No benchmark has a name of what lies beside them."""
+"""Names that no benchmark may have, because other files next to the benchmarks have them."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class DataSetParams(_Placed):
 
 @dataclass(frozen=True)
 class BenchmarkParams(_Placed):
-    """One benchmark, the paper's by its name or one's own: where it is and how many problems it
-    must have."""
+    """One benchmark, one of the paper's by name or a user's own: where it is and how many problems
+    it must have."""
 
     domain: str | None = parameter(
         None, choices=("math", "code"), help="null where the key is one of the paper's"
@@ -56,14 +56,14 @@ class BenchmarkParams(_Placed):
 
 @dataclass(frozen=True)
 class ShapeParams(ModelShape):
-    """The shape of a dense model, by which its memory and arithmetic are estimated: the numbers of
-    its config.json."""
+    """The shape of a dense model, the numbers of its config.json, to estimate its memory and
+    arithmetic."""
 
     tie_word_embeddings: bool = parameter(help="whether the LM head is the embedding")
 
 
 def _model(help: str, **paper):
-    """Of a model that a profile may do without."""
+    """A field for a model that a profile need not have."""
     return parameter(None, asset="model", help=help, **paper)
 
 
@@ -78,12 +78,13 @@ _EXAMPLES = {"paper": "1.5M of both domains", "place": "SFT data"}
 @dataclass(frozen=True, kw_only=True)
 class RealParams(ShapeParams):
     """A real model and the data sets that it is trained and measured on: as many as the profile's
-    notebooks need. Mathematics alone needs nothing of code, and the other way round.
+    notebooks need. Mathematics alone needs nothing of code, and vice versa.
 
-    Data sets have names of `klearlib.data.sources.SOURCES`, or others for several parts of one.
-    Without sources and `sft_model` RL starts from `model` itself. Benchmarks of one's own stand, in
-    their order, in the places of the paper's that are absent. `shapes` needs none of the base
-    model. Without a teacher of the majority or the test filter the problems have passed it already.
+    Data sets have names of `klearlib.data.sources.SOURCES`, or other names for several parts of
+    one. Without sources and `sft_model`, RL starts from `model` itself. A user's own benchmarks
+    take, in order, the places of the paper's that are missing. `shapes` need not have the base
+    model. Without a teacher for the majority or the test filter, the problems count as having
+    passed it.
     """
 
     seed: int = count("of the choice of problems and of the SFT checkpoint", minimum=0)
@@ -180,19 +181,19 @@ class RealParams(ShapeParams):
                 require(known, f"shapes has no {model}, the {field.name}: {fix}")
         for name, how in self.benchmarks.items():
             plain = name not in RESERVED and re.fullmatch(r"\w+", name)
-            rule = f"a name has letters, digits and _ alone, and is none of {', '.join(RESERVED)}"
+            rule = f"a name has only letters, digits and _, and is none of {', '.join(RESERVED)}"
             require(plain, f"benchmarks: {name}: {rule}")
             fix = "it is known" if name in BENCHMARKS else "math or code"
             stated = (name in BENCHMARKS) != (how["domain"] is not None)
             require(stated, f"benchmarks: {name}: domain: {fix}")
         for domain, first in (("math", "aime_2024"), ("code", "livecodebench_v5")):
             names, most = benchmarks_of(self, domain), [*BENCHMARKS.values()].count(domain)
-            places = f"{most} of {domain}, the places in the paper's tables"
+            places = f"{most} of {domain}, as many as the paper's tables"
             require(len(names) <= most, f"benchmarks has more than {places}: leave some out")
             require(
                 not names or first in names or not BENCHMARKS.keys() >= set(names),
-                f"benchmarks: curves of {domain} are those of {first}: add it, or one of your own, "
-                "which takes its place",
+                f"benchmarks: curves of {domain} are scored on {first}: add it, or one of your own "
+                "in its place",
             )
 
 
@@ -206,8 +207,8 @@ def benchmarks_of(real: RealParams, domain: str) -> list[str]:
 
 
 def shape_of_model(real: RealParams, model: str) -> dict:
-    """The shape of a model that `real` names, by the names of `ShapeParams`; that of the base model
-    for the SFT checkpoint."""
+    """The shape of a model that `real` names, by the names of `ShapeParams`; the base model's for
+    the SFT checkpoint."""
     if model != real.model and model in real.shapes:
         return real.shapes[model]
     return {field.name: getattr(real, field.name) for field in fields(ShapeParams)}

@@ -24,7 +24,7 @@ from klearlib.params.options import (
 ALPHA = {"minimum": 0.0, "maximum": 1e6, "help": "weight of the LM loss on positives"}
 RATE = {"above": 0.0, "maximum": 1.0, "help": "of the policy"}
 MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
-"""Shared words of fields that some notebooks have once and others as a list to compare."""
+"""Shared by fields that some notebooks have once and others as a list to compare."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class PolicyParams(NotebookParams):
 
     @property
     def rl_options(self) -> RLOptions:
-        """`options` completed with the paper's way for all that is not named."""
+        """`options` completed with the paper's values."""
         return RLOptions(**self.options)
 
 
 @dataclass(frozen=True)
 class FilteredParams(PolicyParams):
-    """A notebook with RL on code problems whose tests a teacher's pass rate has trusted."""
+    """A notebook with RL on code problems with tests that a teacher's pass rate supports."""
 
     test_filter: dict = parameter(
         {"teacher_responses": 2, "threshold": 0.0, "keep_equal": True},
@@ -85,7 +85,7 @@ class FilteredParams(PolicyParams):
 
     @property
     def filter_options(self) -> FilterOptions:
-        """`test_filter` completed with the paper's way for all that is not named."""
+        """`test_filter` completed with the paper's values."""
         return FilterOptions(**self.test_filter)
 
 
@@ -107,7 +107,7 @@ class RLParams(RLSchedule, PolicyParams):
 
 @dataclass(frozen=True)
 class MathsRLParams(RLParams):
-    """What the notebooks on RL with mathematics share; an arm that two need is the same run."""
+    """What the notebooks on RL for mathematics share; an arm that two of them need is one run."""
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature",)
 
@@ -118,7 +118,7 @@ class MathsRLParams(RLParams):
 
 @dataclass(frozen=True)
 class CodeRLParams(RLParams, FilteredParams):
-    """What the notebooks on RL with code share; an arm that two need is the same run."""
+    """What the notebooks on RL for code share; an arm that two of them need is one run."""
 
     worlds: ClassVar[tuple[str, ...]] = ("code_miniature",)
 

@@ -17,7 +17,7 @@ REPLICATES = "KLEAR_REPLICATES"
 
 @dataclass(frozen=True)
 class StatisticsParams(Record):
-    """What is fixed before any run, beside the rules of claims.yaml."""
+    """What is fixed before any run, besides the rules of claims.yaml."""
 
     decides: bool = parameter(help="whether claims are decided; false for plumbing")
     design: str = parameter(
@@ -39,13 +39,13 @@ class StatisticsParams(Record):
     def __post_init__(self) -> None:
         deciding = {*self.students, *self.maths_rl, *self.code_rl, *self.headline}
         both = sorted(deciding & {*self.tuning})
-        require(not both, f"tuning: {both} are among the seeds that decide")
+        require(not both, f"tuning: {both} are among the seeds that decide: name other seeds")
 
 
 def replicates_asked() -> list[int] | None:
     """The replicates that the environment variable `REPLICATES` names; None for all.
 
-    Raises ParameterError for another text than "200-203,207".
+    Raises ParameterError for a text not of the form "200-203,207".
     """
     if not (text := os.environ.get(REPLICATES)):
         return None

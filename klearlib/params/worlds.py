@@ -3,7 +3,7 @@ required.
 
 Each is put together from parts. A part is what one stage depends on, and its parameters arrive
 there under the names that they have here (`klearlib.miniature.stages.part`), so that a knob is
-declared once and a change of another part makes no stage anew.
+declared once and a change of another part repeats no stage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _World(Record):
 
 @dataclass(frozen=True)
 class _WorldText(_World):
-    """What is written for a model that learns from one set of SFT responses before RL."""
+    """The data of a model that learns from one set of SFT responses before RL."""
 
     base_examples: int = count("texts of the pretraining")
     sft_examples: int = count("responses of the SFT")
@@ -80,7 +80,7 @@ class CodeText(_WorldText):
 
 @dataclass(frozen=True)
 class JointText(_World):
-    """The part that makes the joint world, beside the other two worlds."""
+    """The part that makes the joint world, next to the other two worlds."""
 
     long_max_difficulty: int = parameter(
         minimum=3,
@@ -99,7 +99,7 @@ class JointText(_World):
 
 @dataclass(frozen=True)
 class RawSources(Record):
-    """The part that makes the raw sources, beside the maths and code worlds."""
+    """The part that makes the raw sources, next to the maths and code worlds."""
 
     seed: int = count("sources and teachers follow from it", minimum=0)
     num_maths: int = count("sound rows of each of the ten maths sources")
@@ -117,7 +117,7 @@ class RawSources(Record):
 
 @dataclass(frozen=True)
 class _Pretrained(ModelShape, _World):
-    """A world with a model of its own, which starts from nothing."""
+    """A world with its own model, trained from scratch."""
 
     vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
     max_positions: int = count("longest sequence, prompt and response", minimum=64)
@@ -196,7 +196,7 @@ class JointMiniatureParams(JointText, _Pretrained):
 
 
 def check_budgets(world) -> None:
-    """Raises ParameterError where validation is not of both domains, or no budget is longer."""
+    """Raises ParameterError where validation is not half of each domain, or no budget is longer."""
     num, budget, longer = world.num_validation, world.max_new_tokens, world.extended_max_new_tokens
     half = "half of each domain in notebook 10"
     require(num % 2 == 0, f"num_validation must be even, {half}, got {num}")

@@ -1,7 +1,8 @@
-"""Scores as marks and bars, the paper's above ours, as maps, and as differences with intervals."""
+"""Scores as marks and bars (the paper's above ours), as maps, and as differences with intervals."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _PALE, _INK = "#E9E9E9", "#444444"
 _FRONTIER, _OURS = "#D55E00", "#0072B2"
-_MAP = "cividis"  # grows evenly in lightness, for colour-blind readers too
-_ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
+_MAP = "cividis"  # grows evenly in lightness, also for colour-blind readers
+_ROOM = 1.32  # times the longest bar or interval, so that the number next to it fits
 
 
 def scores_beside_paper(
@@ -31,8 +32,8 @@ def scores_beside_paper(
 
     panels: `paper` has columns series, group, value, or is None; `ours` has series, group, seed,
     value. Values are fractions.
-    groups: the places on the x axis, in order; a benchmark has those that it has scores of.
-    series: what has a mark of its own at each.
+    groups: the places on the x axis, in order; a benchmark shows those that it has scores for.
+    series: each has its own mark at every place.
     """
     groups = list(groups)
     figure = new_figure(max(3.4 * len(panels), 6.5), 6.4)
@@ -61,19 +62,20 @@ def scores_over_count(
     """One panel for each domain: the scores of its benchmarks over the number that ends the name of
     a group, as 4 in "top4"; the paper's dashed, ours with the 95 % t interval over seeds.
 
-    domains: title -> panels as `scores_beside_paper` takes them. kinds: what stands before the
+    domains: title -> panels as `scores_beside_paper` takes them. kinds: what comes before the
     number -> its words in the legend; other groups are not drawn.
     """
-    looks = (("#0072B2", "o"), ("#D55E00", "s"))
+    looks = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"))
     figure = new_figure(5.2 * len(domains) + 0.6, 4.8)
     with figure_style():
         axes = figure.subplots(1, len(domains), squeeze=False, sharey=True)[0]
         for axis, (name, panels) in zip(axes, domains.items(), strict=True):
             numbers: set[int] = set()
-            for panel, (color, marker) in zip(panels, looks, strict=False):
+            for panel, (color, marker) in zip(panels, itertools.cycle(looks), strict=False):
                 look = {"color": color, "marker": marker, "markersize": 6}
                 if panel.paper is not None and len(panel.paper):
-                    at = [int(re.sub(r"\D", "", group)) for group in panel.paper["group"]]
+                    at = [int(re.search(r"\d+$", each)[0]) for each in panel.paper["group"]]
+                    numbers |= {*at}
                     paper = {"linestyle": PAPER_DASH, "markerfacecolor": "none"}
                     label = f"{panel.paper_title}, paper"
                     axis.plot(at, 100 * panel.paper["value"], **look, **paper, label=label)
@@ -89,7 +91,9 @@ def scores_over_count(
                     label = f"{panel.ours_title}{words}"
                     how = {"linestyle": line, "linewidth": 1.8, "capsize": 3}
                     axis.errorbar(bands["step"], mean, yerr=spread, **look, **how, label=label)
-            axis.set_xticks(sorted(numbers) or [1])
+            axis.set_xticks(sorted(numbers))
+            if not axis.containers:
+                axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center")
             axis.set_xlabel(x_label)
             title(axis, name)
             axis.legend(fontsize=8, loc="upper right")
@@ -133,7 +137,7 @@ def _draw_measured(
         axis.plot(places, bands["mean"], **_mark(name))
     axis.margins(y=0.15)
     low, high = axis.get_ylim()
-    axis.set_ylim(bottom=max(-0.04 * high, low))  # so that the mark of a score of 0 is whole
+    axis.set_ylim(bottom=max(-0.04 * high, low))  # so that the mark at a score of 0 is whole
 
 
 def _mark(name: str) -> dict:
@@ -149,7 +153,7 @@ def _ticks(axis: Axes, groups: Sequence[str]) -> None:
 
 
 def _shift(name: str, series: Sequence[str]) -> float:
-    """So that the marks of several series at one place stand side by side."""
+    """Offsets that put the marks of several series at one place side by side."""
     return 0.22 * (series.index(name) - (len(series) - 1) / 2)
 
 

@@ -37,7 +37,7 @@ QUANTITY_LABELS = {"tokens": "share of tokens", "gradient": "share of gradient m
 """What `corner_shares` draws, by the word in its column `quantity`."""
 
 BAND_SEEDS = 3
-"""The fewest seeds with a band: that of two, by t of 12.7, would fill its panel."""
+"""The fewest seeds with a band: with two, t is 12.7 and the band would fill its panel."""
 
 _INK = "#444444"
 _MAX_MARKERS = 30
@@ -53,8 +53,8 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
     frame: columns series, seed, step, value; one row for each seed and step. Returns columns
     series, step, mean, low, high and num_seeds (finite values at this step).
 
-    A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
-    high are NaN where not every seed has a finite value. With fewer than `least` seeds, at least 2,
+    A mean over some of the seeds would jump when a seed is late or diverges, so mean, low and high
+    are NaN where not every seed has a finite value. With fewer than `least` seeds, at least 2,
     there is a mean and no interval. Raises ValueError where a seed has two values at one step.
 
     >>> import pandas as pd
@@ -82,7 +82,7 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
 
 
 def seeds_text(frame: pd.DataFrame) -> str:
-    """How many seeds stand behind the curves.
+    """How many seeds the curves have.
 
     >>> import pandas as pd
     >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
@@ -155,7 +155,7 @@ def paper_beside_ours(panels: Sequence[Panel]) -> Figure:
                     continue
                 axis.axhline(0.0, color=series_style(panel.less).color, linewidth=1.6)
                 _draw_ours(axis, frame)
-                title(axis, f"Here: less {series_style(panel.less).label}, by seed")
+                title(axis, f"Here: minus {series_style(panel.less).label}, by seed")
                 axis.set_ylabel("difference, points")
                 axis.set_xlabel("RL step")
         free = axes[-1, -1] if num_rows > 2 and paired[-1] is None else None
@@ -164,7 +164,7 @@ def paper_beside_ours(panels: Sequence[Panel]) -> Figure:
 
 
 def _less(panel: Panel) -> pd.DataFrame | None:
-    """Of a panel, each series less the one that it names, in points, for the seeds of both."""
+    """Each series of a panel minus the one that it names, in points, for the seeds of both."""
     if not panel.less or panel.ours is None or not len(panel.ours):
         return None
     wide = panel.ours.pivot(index=["seed", "step"], columns="series", values="value")
@@ -272,7 +272,7 @@ def _draw_ours(
     if frame is None or not len(frame):
         _say(axis, "not run yet")
         return
-    bands, steps = seed_bands(frame), frame["step"]
+    bands, steps, seeds = seed_bands(frame), frame["step"], seeds_text(frame)
     if is_mean_alone:
         bands[["low", "high"]] = np.nan
         frame = bands.rename(columns={"mean": "value"}).assign(seed=0)
@@ -280,7 +280,7 @@ def _draw_ours(
         bands[["low", "high"]] = bands[["low", "high"]].clip(0.0, 1.0)
     names = series_order(frame["series"])
     for place, name in enumerate(names):
-        # at a single step the series would hide one another
+        # at a single step the series would hide each other
         shift = 0.12 * (place - (len(names) - 1) / 2) if steps.nunique() == 1 else 0.0
         _draw_series(axis, frame[frame["series"] == name], bands[bands["series"] == name], shift)
     limits = limits or _limits(frame["value"].to_numpy(float), log=axis.get_yscale() == "log")
@@ -294,8 +294,8 @@ def _draw_ours(
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if steps.min() == steps.max():
         axis.set_xlim(steps.min() - 1, steps.max() + 1)
-    if note and not is_mean_alone:
-        text = seeds_text(frame)
+    if note:
+        text = seeds
         if limits and (bands["low"].min() < limits[0] or bands["high"].max() > limits[1]):
             text += "; band cut by the frame"
         _note(axis, text, top=note == "top")

@@ -1,5 +1,5 @@
 """The rules of claims that compare no arms: exact mathematics (C14), stability (C3) and absolute
-numbers (C13). `klearlib.report.verdicts` asks them, by the kind of a claim."""
+numbers (C13). `klearlib.report.verdicts` calls them by the kind of a claim."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def decide_stability(
     *,
     paper_scale: bool,
 ) -> Verdict:
-    """The verdict on "all arms train stably" from the gradient norms before clipping and from how
-    far scores fell.
+    """The verdict on "all arms train stably" from the gradient norms before clipping and the falls
+    of the scores.
 
     runs: arm -> one sequence per seed, one norm per RL step, the mean over its updates; steps
     without an update are left out by the caller, NaN and infinity are kept: they are the finding.
@@ -133,7 +133,7 @@ def decide_absolute(
             claim.id, "none of its numbers was measured", "evaluate the final model"
         )
     plain = [_against_paper(claim, numbers[name], array) for name, array in measured.items()]
-    absent = [1.0] * (len(numbers) - len(plain))  # they count too: the limit is that of all
+    absent = [1.0] * (len(numbers) - len(plain))  # they count too: the limit is for all numbers
     corrected = holm([*(min(1.0, 2 * min(e.p_greater, e.p_less)) for e in plain), *absent])
     rounding, alpha = claim.rule.numbers["rounding"], round(1 - claim.rule.numbers["level"], 12)
     off = [e.name for e in plain if not e.low - rounding <= 0 <= e.high + rounding]
@@ -157,7 +157,7 @@ def decide_absolute(
 
 
 def _against_paper(claim: Claim, number: PaperNumber, correct: np.ndarray) -> Comparison:
-    """One number against the paper's, as a comparison; its p-values are of being further off than
+    """One number against the paper's, as a comparison; its p-values are for being further off than
     the paper's rounding."""
     from scipy.stats import norm
 

@@ -1,6 +1,6 @@
 """The forest plot of all claims, claims.svg of a results folder: what a page and README show first.
 
-It is drawn by a template, as a report is built often and matplotlib takes a second to start.
+A template draws it, because a report is built often and matplotlib takes a second to start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klearlib.report.render import KINDS, VERDICT_SHAPES, lines_of, render, with
 from klearlib.report.section import NOT_RUN
 
 REACH = 8.0
-"""Of the axis to both sides, in margins; what lies beyond stands at its end, as an arrow."""
+"""The reach of the axis to both sides, in margins; what lies beyond is an arrow at its end."""
 _LEFT, _WIDTH, _ROW, _TOP = 345, 300, 21, 30
 _MOST = 3  # comparisons of a claim that are drawn
 
@@ -48,6 +48,8 @@ def _rows(entry: Mapping) -> Iterator[dict]:
     for each in compared:
         at, low, high = (each[name] for name in ("difference", "low", "high"))
         known = all(x is not None and math.isfinite(x) for x in (low, high))
+        if at is None or not math.isfinite(at) or not each["margin"]:
+            continue
         ends = [x / each["margin"] for x in ((low, high) if known else (at, at))]
         yield {
             "claim": entry["claim"],

@@ -9,8 +9,7 @@ import re
 from klearlib.errors import KlearError
 
 _SIZE, _PIXELS = 100, 18  # units of the drawing and pixels on the page to one em
-# What matplotlib's mathtext has under another name, and sums and fractions as a line of their own
-# has them.
+# What matplotlib's mathtext has under another name, and sums and fractions in display style.
 _SPELLED = {r"\frac": r"\dfrac", r"\tfrac": r"\frac", r"\sum": r"\;\sum"} | {
     r"\iff": r"\Leftrightarrow",
     r"\lVert": r"\Vert",
@@ -53,8 +52,8 @@ def formula_svg(latex: str) -> str:
 
 
 def drawn_in(page: str) -> dict[str, str]:
-    """LaTeX -> its drawing, of those in a page that `formula_svg` made: a formula takes a tenth of
-    a second, a page that is built while runs end should not."""
+    """LaTeX -> its drawing, for the drawings of `formula_svg` in a page: a formula takes a tenth of
+    a second, too long for a page that is rebuilt while runs end."""
     return {html.unescape(svg[1]): svg[0] for svg in _DRAWN.finditer(page)}
 
 

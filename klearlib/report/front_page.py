@@ -19,8 +19,8 @@ def start_marker(profile: str) -> str:
 
 
 def claims_block(entries: list[dict], folder: str) -> str:
-    """Counts of verdicts and one row for each claim of claims.json, as markdown; `folder`: with the
-    results, as seen from the front page."""
+    """Counts of verdicts and one row for each claim of claims.json, as markdown; `folder`: the
+    results, relative to the front page."""
     beside = posixpath.normpath(f"{folder}/..")
     return render("claims_block.md.j2", entries=entries, folder=folder, beside=beside)
 
@@ -36,7 +36,7 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     there twice.
     """
     if not readme.is_file():
-        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
+        raise MissingAsset(f"no file {readme}: give --readme an existing markdown file")
     text, start = readme.read_text(encoding="utf-8"), start_marker(results_dir.resolve().name)
     before, line, rest = f"\n{text}".partition(f"\n{start}\n")
     old, end, after = rest.partition(END)

@@ -1,5 +1,5 @@
 """One page for each profile, results/<profile>/report.html: no network and no script. Its figures
-are the files beside it.
+are the files next to it.
 
 The page follows from the published sections alone, so it is byte for byte the same until one of
 them changes: it holds the time of the runs and never that of its building.
@@ -26,6 +26,8 @@ from klearlib.report.section import (
 from klearlib.report.tables import read_csv
 from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
+
+_FOREST = "claims.svg"
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
@@ -57,7 +59,9 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     drawn = drawn_in(before.read_text(encoding="utf-8")) if before.is_file() else {}
     deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
     if forest := forest_svg(entries):
-        _write_changed(results_dir / "claims.svg", forest)
+        _write_changed(results_dir / _FOREST, forest)
+    else:
+        (results_dir / _FOREST).unlink(missing_ok=True)
     page = render(
         "page.html.j2",
         **shared,
@@ -71,7 +75,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
             [each.name for each in notebooks if each.name not in published], entries, place.profile
         ),
         forest=forest,
-        in_paper={name for _, each, _ in counterparts for name in each.names},
+        in_paper={(notebook, name) for notebook, each, _ in counterparts for name in each.names},
         has_deviations=deviations.is_file(),
         formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
         read_csv=read_csv,
@@ -83,7 +87,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
 
 
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:
-    """Commit, hardware and time of the runs behind the page; several values stand side by side."""
+    """Commit, hardware and time of the runs behind the page; several values are joined by " | "."""
     records = [section.provenance for section in sections]
     time = max((str(record.get("utc") or "") for record in records), default="")
     facts = {
@@ -97,8 +101,8 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
 
 
 def _absent(names: Iterable[str], entries: Sequence[dict], profile: str) -> list[str]:
-    """Those of `names` that the profile has, or neighbouring folders, with a claim that no
-    neighbour has a final verdict on, and the folders that have verdicts on others of theirs."""
+    """The `names` that the profile has, or neighbouring folders, with a claim that no neighbour has
+    a final verdict on; with the folders that have verdicts on others of their claims."""
     found = []
     for name in names:
         mine = [entry for entry in entries if entry["notebook"] == name]

@@ -1,6 +1,6 @@
-"""The templates of the report, and how their values become text that no value can break.
+"""The templates of the report, and how values are escaped in them.
 
-In a page the line breaks and indents of a template are left out: they are for those who read it.
+In a page the line breaks and indents of a template are left out: they are for its readers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = {
     "contradicted": ("▼", "a difference has the other sign, one-sided p at most 0.025 (Holm)"),
     "no difference": ("=", "every 90 % interval lies inside the margin"),
     "mixed": ("◐", "every difference is either supported or inside the margin"),
-    "undecided": ("◆", "neither a sign nor a difference inside the margin can be told yet"),
+    "undecided": ("◆", "neither a sign nor a difference inside the margin is established yet"),
     "not tested": ("○", "the experiment did not do what the claim is about"),
     NOT_RUN: ("–", "nothing was measured that decides it"),
 }
@@ -40,7 +40,7 @@ KINDS = {
     "identity": "holds for any model: it tests the code",
     "no test": "needs the paper's model",
 }
-"""What each kind of test means, those that say most first."""
+"""What each kind of test means, the most informative first."""
 
 _CELL = 92
 """The most characters of differences in a cell of the front page."""
@@ -74,7 +74,7 @@ def counts_text(entries: list[dict]) -> str:
 
 def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
     """The claims of the paper, then the explorations: what they are, the heading of what the paper
-    says or of what is expected, and their entries; none for a family without any."""
+    says or of what is expected, and their entries; a family without entries is left out."""
     explored = [entry for entry in entries if entry["claim"].startswith("E")]
     claimed = [entry for entry in entries if entry not in explored]
     both = ("Claim", "Paper", claimed), ("Exploration", "Expected", explored)
@@ -86,7 +86,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def in_short(measured: str) -> str:
-    """As many of the differences as a cell of the front page holds, and how many more there are.
+    """As many of the differences as fit in a cell of the front page, and how many more there are.
 
     >>> in_short("; ".join(f"{letter} - b: +1.9 points [-0.7, +4.4]" for letter in "acde"))
     'a - b: +1.9 points [-0.7, +4.4]; c - b: +1.9 points [-0.7, +4.4]; and 2 more'
@@ -97,7 +97,7 @@ def in_short(measured: str) -> str:
 
 
 def without_counts(measured: str) -> str:
-    """What was measured without the numbers of replicates, which the report has.
+    """What was measured, without the numbers of replicates, which the report has.
 
     >>> without_counts("a - b: +1.5 points [-2.0, +5.0] (5 replicates)")
     'a - b: +1.5 points [-2.0, +5.0]'
@@ -136,12 +136,12 @@ def _heading_anchor(title: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """What a caption says first, without what stands behind a colon or a semicolon.
+    """What a caption says first, up to a colon, a semicolon or the end of the sentence.
 
-    >>> _first_sentence("Scores, mean of 2.5 runs; in points: best first. And more.")
-    'Scores, mean of 2.5 runs'
+    >>> _first_sentence("Eq. 4, mean of 2.5 runs; in points: best first. And more.")
+    'Eq. 4, mean of 2.5 runs'
     """
-    return re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]
+    return re.split(r"(?<!\bEq)(?<!\bFig)[.:;](?:\s|$)", text, maxsplit=1)[0]
 
 
 def _value_text(value) -> str:

@@ -4,7 +4,7 @@ the mechanism of the low corner."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _PALE, _UP, _DOWN, _BAND = "#222222", "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
-_COLOURS = ("#0072B2", "#009E73", "#D55E00", "#4D4D4D")
 _HIGHEST = 2.2  # of F drawn
 _TITLE_CHARS = 22
 
@@ -49,8 +48,8 @@ def coefficient_grid(shapes: Mapping[str, pd.DataFrame | None]) -> Figure:
 def _grid(
     count: int, label: str, *, most: int, width: float, height: float, room: float
 ) -> tuple[Figure, np.ndarray]:
-    """A figure of `count` panels, at most `most` in a line, and their axes; the x axis of the last
-    one of each column is named. width, height: of a panel in inches. room: below them all."""
+    """A figure of `count` panels, at most `most` in a row, and their axes; the last one of each
+    column has the x label. width, height: of a panel in inches. room: below them all."""
     lines = -(-count // most)
     columns = -(-count // lines)
     figure = new_figure(width * columns + 0.6, height * lines + room)
@@ -63,7 +62,7 @@ def _grid(
 
 
 def rate_windows(frame: pd.DataFrame) -> Figure:
-    """A panel for each rule: its mean score over the learning rate, and below the useful rates.
+    """A panel for each rule: its mean score over the learning rate, with the useful rates below.
 
     frame: columns rule, learning_rate (rising), score, low, high, useful; scores are fractions.
     """
@@ -91,22 +90,25 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Sequence[str]) -> Figure:
+def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Mapping[str, str]) -> Figure:
     """A panel for each frame: score over learning rate, a line for each of `rules` that it has.
 
-    frames: title -> columns rule, learning_rate, seeds, score, low, high; scores are fractions.
+    rules: series -> title.
+    frames: title -> columns rule (its title), learning_rate, seeds, score, low, high; scores are
+    fractions.
     """
     with figure_style():
         figure = new_figure(10.5, 4.2)
         axes = figure.subplots(1, len(frames))
         for axis, (title, frame) in zip(axes, frames.items(), strict=True):
             seeds = []
-            for place, rule in enumerate(rules):
+            for place, (series, rule) in enumerate(rules.items()):
                 mine = frame[frame["rule"] == rule].astype({"learning_rate": float})
                 mine = mine.sort_values("learning_rate")
                 score, seeds = 100 * mine["score"], [*seeds, *mine["seeds"]]
                 spread = np.stack([score - 100 * mine["low"], 100 * mine["high"] - score])
-                look = {"color": _COLOURS[place % 4], "marker": "os^D"[place % 4], "capsize": 3}
+                style = series_style(series)
+                look = {"color": style.color, "marker": style.marker, "capsize": 3}
                 # Side by side, so that no interval hides another.
                 rate = mine["learning_rate"] * (1 + 0.05 * place)
                 axis.errorbar(rate, score, yerr=spread, linewidth=1.8, label=rule, **look)
@@ -198,5 +200,5 @@ def mechanism(
             axis.set_yticks(place, labels=[textwrap.fill(x, 14) for x in drawn["left_out"]])
             axis.invert_yaxis()
             axis.set_xlabel("points of score")
-            axis.set_title("left out, less the whole rule,\nscore after four updates")
+            axis.set_title("left out, minus the whole rule,\nscore after four updates")
     return figure

@@ -1,4 +1,4 @@
-"""What a notebook publishes: section.json beside its figures and tables, written and read here."""
+"""What a notebook publishes: section.json with its figures and tables, written and read here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ AT_PAPER = {"supported": "reproduced", "contradicted": "not reproduced"}
 
 
 def is_paper_scale(profile: str) -> bool:
-    """Whether runs of this profile are held against the paper's absolute numbers."""
+    """Whether runs of this profile are compared with the paper's absolute numbers."""
     return profile == "paper"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A measured difference of a claim over replicates, None for a bound that does not exist; see
-    `klearlib.evaluate.statistics.Comparison`. p_flip: of the sign-flip test, None below six
+    `klearlib.evaluate.statistics.Comparison`. p_flip: by the sign-flip test, None below six
     replicates."""
 
     difference: float
@@ -53,8 +53,8 @@ class Comparison:
 class Verdict:
     """The verdict on one claim: its word, why, what would settle it and what was measured.
 
-    rule: digest of what it was decided by, "" for none. exploratory: the rule is younger than a run
-    that it was applied to.
+    rule: digest of the rule that decided it, "" for none. exploratory: the rule is younger than a
+    run that it was applied to.
     """
 
     claim: str
@@ -68,7 +68,7 @@ class Verdict:
 
     @classmethod
     def not_run(cls, claim: str, reason: str, settle: str | None = None) -> Verdict:
-        """The verdict "not run" with the reason, such as data that this profile does not have."""
+        """The verdict "not run" with its reason, such as data that this profile does not have."""
         return cls(claim, (), "", reason, settle, NOT_RUN)
 
 
@@ -101,8 +101,8 @@ class TableItem:
 
 @dataclass(frozen=True)
 class SampleItem:
-    """A response that the policy of an arm wrote at a step, maybe shortened; chars: its length;
-    found: where its answer stood, "" where that is not known."""
+    """A response that the policy of an arm wrote at a step, possibly shortened; chars: its length;
+    found: where its answer stood, "" if that is not known."""
 
     arm: str
     chars: int
@@ -130,7 +130,7 @@ class Section:
 
     missing: titles of the stages that are not done. seconds: of those that are. changed: parameter
     -> the profile's value and the one that it ran with, where they differ. answers: sentences on
-    what a user asked beside the claims, such as a rule of one's own, to be read first.
+    what a user asked besides the claims, such as their own rule, to be read first.
     """
 
     folder: Path
@@ -180,14 +180,14 @@ class Section:
         return self.folder.with_suffix(".ipynb")
 
     def published(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that its figures and tables have, in their order."""
+        """The `names` that its figures and tables have, in order."""
         there = {item.name for item in (*self.figures, *self.tables)}
         return [name for name in names if name in there]
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A table or figure of the paper and what stands beside it here.
+    """A table or figure of the paper and its counterpart here.
 
     item: as the paper calls it, "Table 1" or "Fig. 2a"; shows: what it holds; names: of the figures
     and tables that the notebook publishes for it, the main one first.
@@ -228,8 +228,8 @@ def write_section(
     **content,
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
-    is `missing`. The same results give the same bytes. What the section before had and this one has
-    not is removed.
+    is `missing`. The same results give the same bytes. What the previous section had and this one
+    lacks is removed.
 
     folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
@@ -269,7 +269,7 @@ def write_section(
 
 
 def _names(folder: Path) -> set[str]:
-    """Of the figures and tables of the section that is there."""
+    """The names of the figures and tables of the existing section."""
     try:
         content = read_json(folder / SECTION)
         return {item["name"] for kind in ("figures", "tables") for item in content[kind]}
@@ -315,9 +315,9 @@ def _section(content: dict, folder: Path) -> Section:
 
 
 def _misplaced(section: Section, place: Place) -> str:
-    """What a section has that its folder has not, or the other way round; "" for nothing."""
+    """How a section and its folder disagree; "" if they agree."""
     if section.notebook != section.folder.name:
-        return f"is of notebook {section.notebook!r}"
+        return f"belongs to notebook {section.notebook!r}"
     if section.profile != place.profile:
         return f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
     if strange := section.changed.keys() - place.changes.keys():
@@ -325,5 +325,5 @@ def _misplaced(section: Section, place: Place) -> str:
     for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
         for file in (section.path(item.name, kind) for item in items for kind in kinds):
             if not file.is_file():
-                return f"names {file.name}, which is not there"
+                return f"names {file.name}, which is missing"
     return ""

@@ -98,8 +98,8 @@ _SPARE = ((_ORANGE, "X"), (_PURPLE, "P"), (_SKY, "v"), (_GREY, "D"))
 def series_style(name: str) -> SeriesStyle:
     """The look of a series, by key or by the name that the paper's figures print.
 
-    A series that has no fixed look keeps its name and gets one of four spare colours, chosen by the
-    name alone, so that it is the same in every figure too.
+    A series without a fixed look keeps its name and gets one of four spare colours, chosen by the
+    name alone, so that it too is the same in every figure.
 
     >>> series_style("GRPO w/ Clip Higher").key
     'clip_higher'
@@ -115,8 +115,8 @@ def series_style(name: str) -> SeriesStyle:
 
 
 def own_series(label: str, number: int) -> str:
-    """The name of a user's series that is called `label` everywhere and has the look of this
-    number, so that a few of them can be told apart.
+    """The name of a user's series with the title `label` and the look of this number, so that a few
+    of them can be told apart.
 
     >>> series_style(own_series("half", 0)).label
     'half'
@@ -177,7 +177,7 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     buffer = io.BytesIO()
     with figure_style():
         if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
-            # Once for all files: it costs as much as to draw, and no second one is quite the same.
+            # Once for all files: it costs as much as drawing, and a second one would differ.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])

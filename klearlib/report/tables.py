@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = "–"
-"""What stands where there is no number."""
+"""Shown where there is no number."""
 
-# What markdown takes for more than a letter: a < before a name, an underscore beside a word, ...
+# What markdown takes for more than a letter: a < before a name, an underscore next to a word, ...
 _SPECIAL = re.compile(
     r"[\\`*\[\]~|$]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
     r"|^[#>]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)"

@@ -1,10 +1,10 @@
-"""Every verdict, from the evidence to the ledger. A claim gets its word on this page alone:
+"""Every verdict, from the evidence to the ledger. A claim gets its word only in this module:
 
 1. evidence: what a notebook has measured for a claim, or a sentence on what it lacks
 2. comparisons: a paired t-test for each comparison of claims.yaml, `statistics.compare`
 3. Holm inside the claim, the word and its reason: `decide_order` by `statistics.decide`; for claims
    that compare no arms the rule of their kind in `klearlib.report.decide`
-4. what takes a word away: a profile that decides nothing, an arm in which no step trained
+4. what withdraws a word: a profile that decides nothing, an arm in which no step trained
 5. `ledger`: all claims of a profile, with Holm over all that were compared
 
 In what is published None stands for a bound that does not exist.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from klearlib.params.statistics import StatisticsParams
 
 SCALE = {"fraction": 100.0}
-"""By the unit of a claim, what its numbers are multiplied by for people."""
+"""Unit of a claim -> the factor that its numbers are multiplied by for people."""
 _SIGNS = ("supported", "contradicted", *AT_PAPER.values())
 
 
@@ -48,10 +48,10 @@ _SIGNS = ("supported", "contradicted", *AT_PAPER.values())
 class Evidence:
     """What a claim is decided by.
 
-    values: of a claim that compares arms comparison -> (a, b), float [replicates] in the claim's
+    values: for a claim that compares arms, comparison -> (a, b), float [replicates] in the claim's
     unit; else what the rule of its kind in `klearlib.report.decide` takes. replicates: seeds.
     words: sentences that end the reason, "" for none. checked: check -> the share that was found.
-    paper_scale: where it is not the notebook's. otherwise: fields of a verdict that is "not run".
+    paper_scale: if it is not the notebook's. otherwise: fields of a verdict that is "not run".
     """
 
     values: Any
@@ -64,10 +64,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judging:
-    """What verdicts follow from beside the evidence.
+    """What verdicts follow from besides the evidence.
 
-    num_replicates: claim -> how many decide it, as the profile has registered. rule: claim -> the
-    digest of its rule, and whether that is younger than a run of the claim. idle: claim ->
+    num_replicates: claim -> how many decide it, as the profile registered. rule: claim -> the
+    digest of its rule, and whether the rule is younger than a run of the claim. idle: claim ->
     sentences on its arms in which no step trained.
     """
 
@@ -96,7 +96,7 @@ def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdic
 
 
 def compared(evidence: Mapping[str, Evidence | str]) -> dict[str, Evidence]:
-    """That of the claims that compare arms."""
+    """The evidence for the claims that compare arms."""
     return {
         name: found
         for name, found in evidence.items()
@@ -171,8 +171,8 @@ def decide_order(
 
 
 def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> tuple[float, float, float, str, str]:
-    """How an arm of a user's own compares with another one, by the test of the claims: (a - b, low,
-    high, word, reason), in points, infinite ends for no interval.
+    """How a user's own arm compares with another one, by the test of the claims: (a - b, low, high,
+    word, reason), in points, infinite ends for no interval.
 
     a, b: float [replicates], scores as fractions, 2 replicates or more.
     """
@@ -202,7 +202,7 @@ def _failed(about: Claim, checked: Mapping[str, float]) -> str:
 def _equivalence(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
-    """Of a claim that there is no difference; the words of its rule."""
+    """Decide a claim that there is no difference."""
     if all(each.equivalent for each in found):
         width = max(each.smallest_margin for each in found)
         reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
@@ -211,14 +211,14 @@ def _equivalence(
     if min(statistics.holm(two_sided)) <= 2 * statistics.ONE_SIDED:
         return statistics.Decision(statistics.CONTRADICTED, "there is a difference")
     needed = statistics.replicates_needed(found, margin=margin, spread=spread)
-    reason = f"neither a difference nor its absence, inside +-{margin:.3g} {unit}, can be told"
+    reason = f"neither a difference nor its absence, inside +-{margin:.3g} {unit}, is established"
     return statistics.Decision(statistics.UNDECIDED, reason, needed)
 
 
 def _plateau(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
-    """Of a claim that its first comparison has its sign, and that no other one is below."""
+    """Decide a claim that its first comparison has its sign, and that no other one is below."""
     least, (first, *others) = statistics.ONE_SIDED, found
     less = statistics.holm([each.p_less for each in found])
     if any(p <= least and not each.equivalent for p, each in zip(less, found, strict=True)):
@@ -230,7 +230,7 @@ def _plateau(
         reason = f"inside +-{margin:.3g} {unit}"
         return statistics.Decision(statistics.NO_DIFFERENCE, reason)
     needed = statistics.replicates_needed(found, margin=margin, spread=spread)
-    reason = "the first sign, or that no other one is below, cannot be told"
+    reason = "the first sign, or that no other one is below, is not established"
     return statistics.Decision(statistics.UNDECIDED, reason, needed)
 
 
@@ -267,7 +267,7 @@ def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
 
 
 def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
-    """A verdict with its rule: undecided while replicates are missing that are compared, as their
+    """A verdict with its rule: undecided while replicates to compare are missing, because their
     number is fixed before the runs, and none where nothing is decided."""
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
@@ -285,7 +285,7 @@ def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) ->
 def _trained(about: Claim, verdict: Verdict, by: Judging) -> Verdict:
     """A verdict, or "not run" where no step trained in an arm that it needs: the scores of that arm
     are those of the model that it started from."""
-    # A run whose gradients were never finite is what C3 is about.
+    # Runs without any finite gradient are what C3 is about.
     broken = about.kind == "trend" and verdict.verdict == "contradicted"
     idle = () if about.kind == "mechanism" or broken else by.idle(about)
     if idle and verdict.verdict != NOT_RUN:
@@ -294,7 +294,7 @@ def _trained(about: Claim, verdict: Verdict, by: Judging) -> Verdict:
 
 
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
-    """A verdict whose reason ends with the sentences `words`, "" for none."""
+    """A verdict with the sentences `words`, "" for none, added to its reason."""
     return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
 
 
@@ -349,7 +349,7 @@ def ledger(
 
 
 def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:
-    """A published verdict, or none where the claim has been given other comparisons since."""
+    """A published verdict, or none where the claim has had other comparisons since."""
     named = {each.name for each in about.comparisons}
     if not named or {each.name for each in verdict.comparisons} <= named:
         return verdict
@@ -358,15 +358,15 @@ def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:
 
 
 def _kind_of_test(about: Claim, profile: str) -> dict[str, str]:
-    """`test` and `why` of an entry. What claims.yaml says of the miniature holds for no real model:
-    there nothing is planted, and all is tested that can be compared."""
+    """`test` and `why` of an entry. What claims.yaml says of the miniature does not hold for a real
+    model: there nothing is planted, and everything that can be compared is tested."""
     if is_real(profile) and about.test in ("planted", "partly", "no test"):
         return {"test": "fair", "why": "A real model, and the paper's own kind of data."}
     return {"test": about.test, "why": about.why}
 
 
 def _without(about: Claim, section: Section | None, in_suite: set[str], place: Place) -> Verdict:
-    """What the ledger says of a claim on which nothing is published."""
+    """The ledger's verdict on a claim on which nothing is published."""
     name, settle = about.notebook, None
     if name not in in_suite:
         reason = "is not yet in the suite"
@@ -379,8 +379,8 @@ def _without(about: Claim, section: Section | None, in_suite: set[str], place: P
 
 
 def _explored(place: Place) -> list[Section]:
-    """What was published beside a profile's own results with nothing changed but which explorations
-    run: they may take a sitting each, and are judged and corrected together."""
+    """Results published next to a profile's own that differ only in which explorations ran: these
+    may each take a run of their own, and are judged and corrected together."""
     if place.changes:
         return []
     alike = [p.folder for p in own_places(place) if p.changes.keys() == {"explorations"}]

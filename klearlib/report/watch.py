@@ -1,4 +1,4 @@
-"""Runs by what they logged: which one a word names, its curves, and their figure in a notebook."""
+"""Runs by what they logged: finding one by name, its curves, and their figure in a notebook."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Curve = list[tuple[int, float]]
 
 
 def find_run(word: str, runs_dir: Path) -> Path:
-    """The folder of the run that `word` names: its key, or a start of it that no other run has,
-    with the kind of stage before it ("rl/0123") or without.
+    """The folder of the run that `word` names: its key, or a start of it that no other run shares,
+    with or without the kind of stage before it ("rl/0123").
 
-    Raises ParameterError where there is none, or several.
+    Raises ParameterError where there is no such run, or several.
     """
     runs = {path.parent for name in (METRICS, SPEC) for path in runs_dir.glob(f"*/*/{name}")}
     names = {f"{run.parent.name}/{run.name}" if "/" in word else run.name: run for run in runs}
@@ -40,22 +40,22 @@ def find_run(word: str, runs_dir: Path) -> Path:
     if len(matches) > 1:
         raise ParameterError(f"several runs begin with {word!r}: {', '.join(matches)}")
     if not matches:
-        raise ParameterError(f"there is no run {word!r}: {runs_dir} has a folder for each")
+        raise ParameterError(f"there is no run {word!r}: {runs_dir} has a folder for each run")
     return names[matches[0]]
 
 
 def title_of(folder: Path) -> str:
-    """What people call the run in a folder; its key if it does not say."""
+    """The title of the run in a folder; its key if it has none."""
     try:
         spec = read_json(folder / SPEC)
-    except OSError:  # a run that only begins has no spec yet
+    except OSError:  # a run that has just begun has no spec yet
         return folder.name
     return printable(spec["label"] or spec["name"])
 
 
 def curves_of(folder: Path) -> dict[str, Curve]:
-    """Name of a quantity -> its curve, of what the run has logged so far; of the score the share of
-    right responses at each evaluation, as a mean over benchmarks."""
+    """Name of a quantity -> its curve, from what the run has logged so far; for the score the share
+    of right responses at each evaluation, as a mean over benchmarks."""
     curves: dict[str, Curve] = {}
     for line in read_metrics(folder):
         for key, name in QUANTITIES.items():
@@ -71,7 +71,7 @@ def curves_of(folder: Path) -> dict[str, Curve]:
 
 def watch_figure(folders: Iterable[Path]) -> Figure:
     """The learning curves of runs as the report draws them, a panel for each quantity: of the RL
-    runs if there are any, of all others if not. Raises ParameterError where no run has logged
+    runs, or of the others if there are none. Raises ParameterError where no run has logged
     anything."""
     import pandas as pd
 

@@ -13,14 +13,14 @@ METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
 LINES = (METRICS, TIMINGS, SAMPLES)
 CHECKPOINT, DONE, PROGRESS = "checkpoint.json", "done.json", "progress.json"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
-PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file in a moment
+PLAN_HASHES_BELOW = 64_000_000  # bytes: files up to this size a plan can reread in a moment
 
 
 def read_metrics(path: Path | str, *, timings: bool = True) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in order, each joined with the timings of its step, unless not
     asked for.
 
-    A stage may still be writing: a line without its end is left out. No file: an empty list.
+    A stage may still be writing: an unfinished line is left out. No file: an empty list.
     Raises DamagedEntry for a line that is not JSON.
     """
     lines = _read_lines(Path(path) / METRICS)
@@ -36,10 +36,9 @@ def read_samples(path: Path | str) -> list[dict[str, Any]]:
 
 
 def read_progress(path: Path | str) -> dict[str, Any] | None:
-    """What the stage last told by `RunFolder.progress`, `doing` and `warn`: done, total, note,
+    """What the stage last reported by `RunFolder.progress`, `doing` and `warn`: done, total, note,
     doing, warning and the times (seconds since the epoch) "began" and "updated", with "began_done"
-    steps done at "began"; None before, and for what a power cut left, as nothing but a display
-    depends on it.
+    steps done at "began"; None before that, and if a power cut damaged it: only displays use it.
     """
     try:
         return read_own_json(Path(path) / PROGRESS)
@@ -50,7 +49,7 @@ def read_progress(path: Path | str) -> dict[str, Any] | None:
 def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> None:
     """Raise DamagedEntry unless the files of a finished stage are those that it wrote.
 
-    Compared are the sizes of all files and the sha256 of those below `hash_below` bytes: 0 for the
+    Compares the sizes of all files and the sha256 of those below `hash_below` bytes: 0 for the
     sizes alone, infinity for every file.
     """
     path = Path(path)
@@ -66,14 +65,14 @@ def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> 
 
 
 def damaged(folder: Path, file: Path, what: str) -> DamagedEntry:
-    """The error for a file of `folder` that no longer is what was written."""
+    """The error for a file of `folder` that is no longer what was written."""
     return DamagedEntry(f"{file} {what}: delete the folder {folder}, then run again")
 
 
 def read_own_json(file: Path) -> dict[str, Any]:
     """A JSON object that we wrote, such as done.json, checkpoint.json or progress.json.
 
-    Raises DamagedEntry unless it is there and is JSON.
+    Raises DamagedEntry unless it exists and is JSON.
     """
     try:
         return read_json(file)

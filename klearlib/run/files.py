@@ -17,7 +17,7 @@ from klearlib.errors import KlearError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
+EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine, not of the code
 
 
 def write_failure(error: OSError, path: Path | str) -> KlearError:
@@ -50,8 +50,8 @@ def write_bytes(
     """Write `content` to `path` so that a reader, or a kill at any moment, sees all of it or none.
 
     durable: also survive a power cut (fsync), which takes milliseconds. make_folder: make the
-    folder of `path` where it is absent. Returns `path`. Raises KlearError where the file cannot be
-    written (what was there stays).
+    folder of `path` if it is missing. Returns `path`. Raises KlearError where the file cannot be
+    written (the old content stays).
     """
     path = Path(path)
     # Two processes, and two threads of one, may write the same file.
@@ -61,7 +61,7 @@ def write_bytes(
             path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(content)
-            with contextlib.suppress(OSError):  # there is none yet, or it cannot be changed
+            with contextlib.suppress(OSError):  # it does not exist yet, or cannot be changed
                 shutil.copymode(path, temporary)
             if durable:
                 file.flush()
@@ -72,7 +72,7 @@ def write_bytes(
     except OSError as error:
         raise write_failure(error, path) from error
     finally:
-        with contextlib.suppress(OSError):  # what led here is the one to tell
+        with contextlib.suppress(OSError):  # the error that led here is the one to report
             temporary.unlink(missing_ok=True)
     return path
 

@@ -1,8 +1,8 @@
 """What code a result depends on, as a hash that comments and docstrings do not change.
 
 Nothing is imported: modules are found as files and read as syntax trees, so that asking whether
-hours of training are still valid takes milliseconds and no torch. What a file's bytes gave is kept
-beside Python's own compiled files.
+hours of training are still valid takes milliseconds and no torch. The digests of files are cached
+next to Python's own compiled files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klearlib.run.files import write_json
 DATA_SUFFIXES = {".csv", ".json", ".jsonl", ".md", ".toml", ".txt", ".yaml", ".yml"}
 _TARGET = re.compile(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'")  # 'klearlib.rl.train:train_rl'
 _TYPES_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-_changed: list[str] = []  # what this process found and no file keeps yet
+_changed: list[str] = []  # what this process found and the cache file lacks
 
 _LIBRARY = Path(__file__).resolve().parents[1]
 # Texts of syntax trees differ between versions of Python, so this file does too.
@@ -33,10 +33,10 @@ _SCANNED_FILE = _LIBRARY / "__pycache__" / f"fingerprints.{sys.implementation.ca
 
 
 MOVES_NO_NUMBER = ("klearlib.errors", "klearlib.experiments", "klearlib.run", "klearlib.rl.alarms")
-"""Messages, files, processes and progress, and what is made of results: how a stage is run, and not
+"""Messages, files, processes and progress, and what is made from results: how a stage is run, not
 what it computes."""
 MOVES_NUMBERS = ("klearlib.run.seeding",)
-"""The exception among them."""
+"""The exceptions among them."""
 
 
 def code_fingerprint(module: str, *, without: Sequence[str] = MOVES_NO_NUMBER) -> str:
@@ -45,15 +45,15 @@ def code_fingerprint(module: str, *, without: Sequence[str] = MOVES_NO_NUMBER) -
     Followed: import statements at any depth of a file, the ``__init__`` of every parent package,
     and strings that name a stage's target (``"klearlib.rl.train:train_rl"``), as long as they stay
     inside klearlib or the top-level package of the module asked for. Data files (`DATA_SUFFIXES`)
-    that lie in a package belong to its code. Left out: comments, docstrings, ``__version__``,
-    blocks under ``if TYPE_CHECKING:``, other libraries, imports by computed names, and of what is
-    imported the packages and modules `without` (but `MOVES_NUMBERS`), with all that they import: a
-    message can be reworded and nothing is trained again.
+    in a package belong to its code. Left out: comments, docstrings, ``__version__``, blocks under
+    ``if TYPE_CHECKING:``, other libraries, imports by computed names, and the imported packages and
+    modules `without` (except `MOVES_NUMBERS`), with all that they import: so a message can be
+    reworded without training anything again.
 
     >>> code_fingerprint("klearlib.errors") == code_fingerprint("klearlib.errors")
     True
 
-    Raises ParameterError where there is no such module, KlearError where it is no valid Python.
+    Raises ParameterError where there is no such module, KlearError where it is not valid Python.
     """
     top_files = {top: _top_file(top) for top in ("klearlib", module.split(".")[0])}
     if _file_of(module, top_files) is None:
@@ -161,11 +161,11 @@ def _essence(file: Path, content: bytes, package: str) -> tuple[str, set[str]]:
 
 
 def _imports(node: ast.AST, package: str) -> Iterator[str]:
-    """Takes out of a tree what cannot change a result, and gives the names in its imports that may
-    be modules: of ``from a import b`` both ``a`` and ``a.b``."""
+    """Removes from a tree what cannot change a result, and yields the names in its imports that may
+    be modules: for ``from a import b`` both ``a`` and ``a.b``."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         statements = getattr(node, name, None)
-        if not isinstance(statements, list):  # that of a lambda or of a conditional expression
+        if not isinstance(statements, list):  # of a lambda or a conditional expression
             continue
         kept = []
         for statement in statements:
@@ -187,7 +187,7 @@ def _imports(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def _is_idle(statement: ast.stmt) -> bool:
-    """Whether it is a text alone, as a docstring is, or the version of the library."""
+    """Whether it is a bare string, as a docstring is, or the version of the library."""
     match statement:
         case ast.Expr(ast.Constant(str())) | ast.Assign([ast.Name("__version__")]):
             return True

@@ -1,8 +1,8 @@
 """The folder of one stage: its log, metrics, checkpoints and the manifest that says it is done.
 
-A kill at any moment leaves the folder so that the next run goes on from the last checkpoint and
-ends with the same bytes. Two small files are the commit points, renamed into place when all that
-they speak of is on disk: `CHECKPOINT` (which state, and how long the metrics were then) and `DONE`.
+After a kill at any moment the next run continues from the last checkpoint and ends with the same
+bytes. Two small files are the commit points, renamed into place when all that they refer to is on
+disk: `CHECKPOINT` (which state, and how long the metrics were then) and `DONE`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _NOT_PART_OF_RESULT = {CHECKPOINT, DONE, PROGRESS, SPEC, LOG, LOCK}
 class RunFolder:
     """What a training loop writes through.
 
-    A loop calls `load_checkpoint` once before its first step (the start, where it returns None);
-    in each step `append_metrics`, `progress`, now and then `save_checkpoint`; and where
+    A loop calls `load_checkpoint` once before its first step (it returns None at the start); in
+    each step `append_metrics`, `progress` and now and then `save_checkpoint`; and if
     `stop_requested` is true it saves a checkpoint and raises `klearlib.errors.Stopped`. Its results
-    are files under `path`, under the same names each time. The worker calls `finish`.
+    are files under `path`, with the same names each time. The worker calls `finish`.
 
-    path: the folder, made where it does not exist. stop_requested: asked at each step; the worker
-    hands in its signal flag.
+    path: the folder, made if it does not exist. stop_requested: asked at each step; the worker
+    passes its signal flag.
     """
 
     def __init__(self, path: Path | str, *, stop_requested: Callable[[], bool] = lambda: False):
@@ -75,8 +75,8 @@ class RunFolder:
 
     def progress(self, done: int, total: int, note: str = "") -> None:
         """Say that `done` of `total` steps are done; call it with the first value before the first
-        step, so that the time of a step, and the ETA, are of this process. note: what is learnt,
-        the most telling first, with commas between ("reward 0.5, gradient norm 0.7").
+        step, so that the time per step and the ETA are this process's. note: what is learnt, the
+        most informative first, separated by commas ("reward 0.5, gradient norm 0.7").
         """
         now, is_first = time.time(), not self._progress["total"]
         told = {"done": done, "total": total, "note": note, "doing": "", "updated": now}
@@ -84,11 +84,11 @@ class RunFolder:
         self._show(told, at_once=is_first or done >= total)
 
     def doing(self, text: str) -> None:
-        """Say what goes on within a step ("sampled 96 of 1024"), until the next `progress`."""
+        """Say what happens within a step ("sampled 96 of 1024"), until the next `progress`."""
         self._show({"doing": text})
 
     def warn(self, text: str) -> None:
-        """Say what its user has to know, in log.txt and wherever progress is shown."""
+        """Say what the user has to know, in log.txt and wherever progress is shown."""
         self.log(f"WARNING: {text}")
         self._show({"warning": text}, at_once=True)
 
@@ -134,7 +134,7 @@ class RunFolder:
                 file.flush()
                 os.fsync(file.fileno())
             digest = sink.sha256.hexdigest()
-            # The name differs with the content: a committed state is never written over.
+            # The name depends on the content: a committed state is never overwritten.
             name = f"checkpoint-{step}-{digest[:8]}.pt"
             os.replace(temporary, self.path / name)
         finally:
@@ -152,7 +152,7 @@ class RunFolder:
     def load_checkpoint(self) -> tuple[dict[str, Any], int] | None:
         """The last saved (state, step), or None at the start; tensors are on the CPU.
 
-        The files of lines are cut to what they held when the checkpoint was saved. Raises
+        The files of lines are cut to their length when the checkpoint was saved. Raises
         DamagedEntry where a file is not what was written.
         """
         self._opened = True
@@ -169,13 +169,13 @@ class RunFolder:
         if not file.is_file() or sha256_file(file) != commit["sha256"]:
             raise damaged(self.path, file, "is not the state that was saved")
         self._seconds_before = commit["seconds"]
-        # weights_only=False: the file was just verified to be the one that we wrote.
+        # weights_only=False: the file was just verified to be ours.
         return torch.load(file, map_location="cpu", weights_only=False), commit["step"]
 
     def finish(self) -> None:
         """Declare the stage done: done.json holds the size and sha256 of every file of the result,
         the provenance and the seconds of all processes, and is renamed into place when all of them
-        are on disk; then the checkpoint goes.
+        are on disk; then the checkpoint is removed.
         """
         self._open()
         files = {}
@@ -194,7 +194,7 @@ class RunFolder:
         return round(self._seconds_before + time.time() - self._began, 3)
 
     def _open(self) -> None:
-        """Start the files anew where there is no checkpoint and the loop did not ask for one."""
+        """Start the files over if there is no checkpoint and the loop did not ask for one."""
         if not self._opened:
             assert not (self.path / CHECKPOINT).exists(), "call load_checkpoint() before writing"
             self.load_checkpoint()
@@ -227,9 +227,9 @@ class RunFolder:
             os.truncate(file, length)
 
     def _sweep(self, keep: str) -> None:
-        """Remove states that no checkpoint names and what a kill left half written."""
+        """Remove states that no checkpoint names, and files that a kill left half-written."""
         for file in [*self.path.glob(_STATES), *self.path.rglob(_HALF_WRITTEN)]:
-            # the spec is written by the parent, maybe at this moment
+            # the parent writes the spec, perhaps at this moment
             if file.name != keep and not file.name.startswith(f".{SPEC}"):
                 file.unlink(missing_ok=True)
 

@@ -1,9 +1,9 @@
 """A process that has imported torch once, and forks the processes of stages.
 
 ``python -P -m klearlib.run.forkserver DESCRIPTOR MODULE ...`` imports the modules and then sends
-``(0, None)`` over the connection. From then on each order that it receives forks a worker, which is
-answered by ``(pid, None)`` and at its end by ``(pid, returncode)``. It ends with the connection,
-and the kernel ends its forks with it. `klearlib.run.preload` is the other end.
+``(0, None)`` over the connection. From then on it forks a worker for each order, and answers
+``(pid, None)`` and at the worker's end ``(pid, returncode)``. It ends with the connection, and the
+kernel ends its forks with it. `klearlib.run.preload` is the other end.
 
 The standard library's forkserver would block the caller until the imports are done, import the
 caller's main module again in every fork, and take its environment from the caller's.
@@ -28,7 +28,7 @@ PARENT = "KLEAR_PARENT_PID"
 
 def main(descriptor: str, *modules: str) -> None:
     """Serve until the connection ends."""
-    # A stop that is for a whole group of processes must not end the parent of the workers.
+    # A stop sent to a whole process group must not end the parent of the workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKED, *LEFT})
     caller = Connection(int(descriptor))
     for module in modules:
@@ -58,8 +58,8 @@ def main(descriptor: str, *modules: str) -> None:
 
 
 def _can_be_forked() -> bool:
-    """Whether the imports left no threads, which no fork has, and did not touch CUDA, whose driver
-    cannot be used in a fork of a process that has loaded it."""
+    """Whether the imports left no threads, which a fork would lack, and did not touch CUDA, whose
+    driver cannot be used in a fork of a process that has loaded it."""
     if len(os.listdir("/proc/self/task")) > 1:
         return False
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -67,7 +67,7 @@ def _can_be_forked() -> bool:
 
 
 def _work(spec: str, log: str, environment: dict, folder: str, server: int) -> NoReturn:
-    """Be what a new process of the worker would be, and exit with its code."""
+    """Act as a new process of the worker would, and exit with its code."""
     os.setsid()
     os.chdir(folder)
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -80,7 +80,7 @@ def _work(spec: str, log: str, environment: dict, folder: str, server: int) -> N
     sys.path[:] = dict.fromkeys(os.environ["PYTHONPATH"].split(os.pathsep))
     sys.argv[1:] = [spec]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # Seeded by the system at their import, and so to be different in every process.
+    # The system seeds them at import, so they have to be seeded again in each process.
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if "torch" in sys.modules:
@@ -89,8 +89,8 @@ def _work(spec: str, log: str, environment: dict, folder: str, server: int) -> N
     for name in [name for name in sys.modules if name.partition(".")[0] == "klearlib"]:
         del sys.modules[name]
     code = importlib.import_module("klearlib.run.worker").main([spec])
-    # The interpreter's own end would touch, and thereby copy, each page that the server has filled:
-    # two seconds.
+    # The interpreter's normal exit would touch, and so copy, each page that the server has filled,
+    # which takes two seconds.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -49,7 +49,7 @@ class TaskFailed(KlearError):
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed and why. skipped: what will not run, as it needs that."""
+    """What failed and why. skipped: what will not run, because it needs that."""
 
     item: Stage | Task
     error: KlearError
@@ -64,7 +64,7 @@ class Job(ProgressRow):
     log: Path  # in the stage's folder
     failure: Failure | None = None  # why it has failed, or is skipped
     process: ForkedWorker | NewProcess | None = None
-    slot: int = -1  # its place, -1 where it takes none
+    slot: int = -1  # its place, -1 if it takes none
     log_start: int = 0  # where this process's lines begin in the log
     began: float = 0.0  # since the epoch, when it started or was first seen to run elsewhere
 
@@ -74,14 +74,14 @@ class Job(ProgressRow):
 
     @property
     def spans_gpus(self) -> bool:
-        """Whether the stage asks for its GPUs by itself, as one of `klearlib.scale.stage` does: it
-        is given none, and no other runs beside it."""
+        """Whether the stage asks for GPUs itself, as one of `klearlib.scale.stage` does: it is
+        given none, and no other stage runs at the same time."""
         return not self.is_task and "cluster" in self.item.params
 
     def look_elsewhere(self) -> None:
-        """Find out whether another process runs the stage, or has finished it meanwhile.
+        """Find out whether another process runs the stage, or has finished it in the meantime.
 
-        Raises DamagedEntry where what it has finished is not what it wrote.
+        Raises DamagedEntry where the finished files are not what it wrote.
         """
         if self.is_task:
             return
@@ -116,7 +116,7 @@ class Job(ProgressRow):
         return places.start(slot, self.folder / SPEC, log, environment, spans=self.spans_gpus)
 
     def look(self) -> None:
-        """Take in the time, and what its process tells of its progress."""
+        """Read the time, and what its process reports of its progress."""
         self.remaining_s = None
         if not self.is_running:
             return
@@ -133,8 +133,8 @@ class Job(ProgressRow):
             self.remaining_s = max(left, 0.0)
 
     def end(self) -> None:
-        """Account for a process that ended: the job is done, or waits where another process was
-        quicker to run its stage.
+        """Account for a process that ended: the job is done, or waits if another process took its
+        stage first.
 
         Raises StageFailed or TaskFailed unless the process did what it should.
         """
@@ -161,7 +161,7 @@ class Job(ProgressRow):
         why = "failed: " + "\n  ".join(told)
         if stopped:
             has_state = (self.folder / CHECKPOINT).exists()
-            again = "resumes from its checkpoint" if has_state else "starts it anew"
+            again = "resumes from its checkpoint" if has_state else "starts it over"
             why = f"{stopped}: running again {again}"
         return StageFailed(f"{self.title} ({self.name}/{self.item.key}) {why} (log: {self.log})")
 
@@ -175,7 +175,7 @@ class Job(ProgressRow):
 def stop_grace_s() -> float:
     """Seconds between asking a stage to stop and killing it.
 
-    Raises ParameterError for a value of `STOP_GRACE` that is no number of seconds.
+    Raises ParameterError for a value of `STOP_GRACE` that is not a number of seconds.
     """
     given = os.environ.get(STOP_GRACE) or STOP_GRACE_S
     with contextlib.suppress(ValueError):

@@ -1,5 +1,5 @@
-"""Runs stages with all that they need, and tasks beside them: one graph, several at a time, each in
-a process of its own.
+"""Runs stages with all that they need, and tasks alongside: one graph, several at a time, each in
+its own process.
 
 None of these outlives the call, however it ends: they are asked to stop (and save their state) when
 it is interrupted or something fails, and die with this process when it is killed.
@@ -27,7 +27,7 @@ from klearlib.run.task import Task
 from klearlib.scale.ray_cluster import RAY, check_workers
 
 TASKS_BESIDE = 2
-"""Tasks at a time where the places are GPUs, or those of a cluster."""
+"""Tasks at a time if the places are GPUs or those of a cluster."""
 POLL_S = 0.1
 
 OnDone = Callable[[Stage | Task], Iterable[Task] | None]
@@ -44,28 +44,28 @@ def run_stages(
     progress: Progress | None = None,
     keep_going: bool = False,
 ) -> list[Failure]:
-    """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
+    """Run `tasks` and the unfinished ones of `stages`, after the stages that they need.
 
     stages: in the order in which they should start; equal ones run once. workers: stages at a time,
-    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray": on a Ray
-    cluster (`ray_cluster`), one per GPU, or per core without; all nodes have to see `runs_dir`.
-    tasks: where the places are cores, each takes one like a stage; elsewhere `TASKS_BESIDE` run
-    beside the stages. on_done: called with each stage that was not done before, and each task, when
-    it is; may give further tasks. on_failed: called with each failure, at once. progress: where to
+    0 for one per GPU (each worker sees one), or per core without GPUs. "ray": on a Ray cluster
+    (`ray_cluster`), one per GPU, or per core without; all nodes have to see `runs_dir`. tasks: if
+    the places are cores, each takes one like a stage; otherwise `TASKS_BESIDE` run alongside the
+    stages. on_done: called with each stage that was not done before, and each task, when it is
+    done; may return further tasks. on_failed: called with each failure, at once. progress: where to
     show it (default: notebook or standard error).
 
-    A stage that another process runs at this moment is waited for and takes no place meanwhile.
-    Calling again after a failure, an interrupt or a kill goes on from the last checkpoints.
+    A stage that another process is running is waited for and takes no place meanwhile. Calling
+    again after a failure, an interrupt or a kill continues from the last checkpoints.
 
-    Returns the failures, which are none unless `keep_going`: then all goes on that does not need
-    what failed. Else the first one stops all and is raised.
+    Returns the failures, which are none unless `keep_going`: then everything that does not need
+    what failed goes on. Otherwise the first failure stops all and is raised.
 
     Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry, StageFailed,
     TaskFailed; MissingAsset without Ray, KlearError for a cluster that does not answer. On
     KeyboardInterrupt the workers save their state first (a second one kills them).
     """
     check_workers(workers)
-    stop_grace_s()  # a wrong one is said now, not when something stops
+    stop_grace_s()  # to report a wrong value now, not when something stops
     run = _Run(Path(runs_dir).absolute(), on_done, on_failed, keep_going)
     run.plan([*stages, *tasks])
     progress = progress or Progress()
@@ -83,11 +83,11 @@ def run_stages(
             time.sleep(POLL_S)
             run.end_what_has()
     finally:
-        unheard = contextlib.suppress(OSError)  # what failed may be that nobody reads
+        unheard = contextlib.suppress(OSError)  # the failure may be a closed pipe
         try:
             if run.running:
                 with unheard:
-                    progress.say("stopping: what runs saves its state (Ctrl-C again kills it)")
+                    progress.say("stopping: stages save their state (Ctrl-C again kills them)")
             stop(run.running)
         finally:
             places.close()
@@ -97,10 +97,10 @@ def run_stages(
 
 
 class LocalPlaces:
-    """Where stages run on this machine: on a GPU each in turn where it has some, else on a core.
+    """Where stages run on this machine: on a GPU each in turn if it has some, else on a core.
 
-    `klearlib.scale.ray_places.RayPlaces` says the same of a Ray cluster. count: how many there are.
-    shares_cores: whether a task takes one as well. stages: those that are to run.
+    `klearlib.scale.ray_places.RayPlaces` is the same for a Ray cluster. count: how many there are.
+    shares_cores: whether a task takes a place too. stages: those to run.
     """
 
     def __init__(self, workers: int, stages: Sequence[Stage]):
@@ -108,13 +108,13 @@ class LocalPlaces:
         self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
         if stages:
-            preload.preload(wait=True)  # here a stop can break in
+            preload.preload(wait=True)  # here a stop can interrupt it
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
     ) -> preload.ForkedWorker | preload.NewProcess:
         """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`, with
-        the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
+        the GPU of the place `slot`; spans: the stage asks for its GPUs itself."""
         if self._gpus and not spans:
             environment = environment | {preload.CUDA: self._gpus[slot % len(self._gpus)]}
         return preload.start_worker(spec_file, log, environment)
@@ -125,8 +125,8 @@ class LocalPlaces:
 
 @dataclass
 class _Run:
-    """The graph of one call and what has become of it; `jobs` are by the keys of stages, or by
-    tasks, what is needed first."""
+    """The graph of one call and its state; `jobs` are by the keys of stages, or by tasks, what is
+    needed first."""
 
     runs_dir: Path
     on_done: OnDone | None = None
@@ -144,14 +144,14 @@ class _Run:
         return [job for job in self.jobs.values() if job.state == "running"]
 
     def plan(self, items: Iterable[Stage | Task]) -> None:
-        """Make the jobs; what only done stages would need is left out."""
+        """Make the jobs; what only finished stages need is left out."""
         for each in items:
             self._add(each)
         needed = {need for job in self.jobs.values() for need in job.needs}
         self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[1] not in needed))
 
     def _add(self, item: Stage | Task) -> Job:
-        """The item's job, which is made after those of all that it needs."""
+        """The item's job, made after the jobs of all that it needs."""
         is_task = isinstance(item, Task)
         key = item if is_task else item.key
         if key not in self.jobs:
@@ -168,7 +168,7 @@ class _Run:
         return self.jobs[key]
 
     def start_what_can(self, places) -> None:
-        """Start what has all that it needs, tasks first, as far as there are places."""
+        """Start what has all that it needs, tasks first, as places allow."""
         ready = [job for job in self.waiting if all(need.state == "done" for need in job.needs)]
         running = self.running
         for job in sorted(ready, key=lambda job: not job.is_task):
@@ -191,7 +191,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _accounted(self, job: Job) -> Iterator[None]:
-        """Whether the job is done or has failed after the block is told."""
+        """Report the job if the block leaves it done or failed."""
         try:
             yield
         except KlearError as error:
@@ -235,7 +235,7 @@ def _free(places, job: Job, running: Sequence[Job]) -> int | None:
 
 @contextlib.contextmanager
 def _stops_later() -> Iterator[None]:
-    """Hold back what asks to stop in the block: a worker must be known before anything may end the
+    """Delay requests to stop during the block: a worker must be known before anything may end the
     call."""
     caught: list[int] = []
     with on_stop(lambda number, frame: caught.append(number)):

@@ -1,7 +1,7 @@
 """Processes for stages: new ones, or forks of a server that has imported torch once.
 
-Importing torch and transformers takes longer than a short stage. Only Linux forks: there the kernel
-ends the forks with their server, and a process with torch cannot be forked safely on macOS.
+Importing torch and transformers takes longer than a short stage. Only Linux uses forks: there the
+kernel ends the forks with their server; on macOS a process with torch cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PRELOADED = (
 )
 _OWN = {CUDA, "PYTHONPATH", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR"}
 _OURS = "KLEAR_"
-"""Variables, and the start of their names, that a fork may have other than the server: they have no
-effect on its imports. Readline sets two of them, importing transformers the last."""
+"""Variables, or the start of their names, that may differ between a fork and the server: they have
+no effect on its imports. Readline sets two of them, importing transformers the last."""
 
 
 def worker_environment() -> dict[str, str]:
-    """Ours, with the same places to import from, one thread and a fixed order of sets."""
+    """Our environment, with the same import paths, one thread and a fixed order of sets."""
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # pyarrow's allocator would start a thread at its import, and nothing may fork then.
+        # pyarrow's allocator would start a thread at import, and then nothing may fork.
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
@@ -61,11 +61,11 @@ class NewProcess(subprocess.Popen):
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # a terminal's Ctrl-C is for us to pass on
+            start_new_session=True,  # so that we pass on a terminal's Ctrl-C
         )
 
     def kill_group(self) -> None:
-        # It leads a group of its own; a stage's guard keeps the number from being given away.
+        # It leads its own group; a stage's guard keeps the number from being reused.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -91,12 +91,12 @@ class ForkServer:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Kill it, and its forks with it: it would end by itself, but after its imports only."""
+        """Kill it, and its forks with it: by itself it would end only after its imports."""
         self.process.kill()
         self.process.wait()
 
     def listen(self, *, for_answer: bool = False) -> int | None:
-        """Take in what it has told until now, or until it answers: the pid that it answers with."""
+        """Read what it has sent so far, or until it answers; the pid in its answer."""
         try:
             while for_answer or self.connection.poll():
                 pid, code = self.connection.recv()
@@ -112,7 +112,7 @@ class ForkServer:
 
     def fork(self, spec_file: Path, log: str, environment: dict[str, str]) -> ForkedWorker | None:
         """A stage's process, as `start_worker` makes one; None if the server has ended."""
-        with contextlib.suppress(OSError):  # which the answer says
+        with contextlib.suppress(OSError):  # the answer shows it
             self.connection.send((str(spec_file), log, environment, os.getcwd()))
         pid = self.listen(for_answer=True)
         if pid is not None:
@@ -124,13 +124,13 @@ _servers: list[ForkServer] = []  # this process's, at most one
 
 
 def preload(*, wait: bool = False) -> ForkServer | None:
-    """The fork server, started where none runs; None where there can be none. wait: until its
-    imports are done."""
+    """The fork server, started if none runs; None where there can be none. wait: until its imports
+    are done."""
     if sys.platform != "linux":
         return None
     if _servers:
         _servers[0].listen()
-    # One that could not import, or cannot be forked, has ended unready: so would the next.
+    # A server that could not import, or cannot be forked, has ended unready: so would the next.
     if not _servers or (_servers[0].was_ready and _servers[0].has_ended):
         _servers[:] = [ForkServer()]
     (server,) = _servers
@@ -143,7 +143,7 @@ def start_worker(
     spec_file: Path, log: BinaryIO, environment: dict[str, str]
 ) -> ForkedWorker | NewProcess:
     """A stage's process for `spec_file` that writes to `log`, an open file, and sees `environment`;
-    forked if that can be and the server's imports saw the same environment."""
+    forked if possible and if the server's imports saw the same environment."""
     server, forked = preload(wait=True), None
     if server is not None and _imported_by(environment) == _imported_by(server.environment):
         forked = server.fork(spec_file, log.name, environment)
@@ -151,7 +151,7 @@ def start_worker(
 
 
 def _imported_by(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that may have had an effect on what the server has imported."""
+    """The variables that may have affected the server's imports."""
     return {
         name: value
         for name, value in environment.items()

@@ -23,11 +23,11 @@ class ProgressRow:
     title: str
     state: str  # "waiting", "running", "elsewhere", "done", "failed" or "skipped"
     estimate_s: float = 0.0
-    elapsed_s: float = 0.0  # in this process (running) or in all (done, 0 where it was cached)
-    remaining_s: float | None = None  # of a running stage whose speed is known
+    elapsed_s: float = 0.0  # in this process (running) or in all (done, 0 if it was cached)
+    remaining_s: float | None = None  # of a running stage with a known speed
     done: int = 0
     total: int = 0
-    note: str = ""  # what is learnt, the most telling first, with commas between
+    note: str = ""  # what is learnt, the most informative first, separated by commas
     needs: tuple[ProgressRow, ...] = ()  # what comes before it
     is_task: bool = False
     doing: str = ""  # what goes on within a step
@@ -52,11 +52,11 @@ class ProgressRow:
 
 
 def eta_s(rows: Sequence[ProgressRow], num_workers: int) -> float | None:
-    """Seconds until the last one ends; None where a stage gives nothing to tell it from.
+    """Seconds until the last one ends; None if a stage gives nothing to estimate it from.
 
-    The larger of the work left divided by the workers and of the longest chain of stages. A
-    waiting stage takes the mean time of the stages of its name that ran or whose speed is known,
-    or else its own estimate. A task takes its estimate, and without one no time.
+    The larger of the remaining work divided by the workers and the longest chain of stages. A
+    waiting stage counts the mean time of the stages of its name that ran or have a known speed, or
+    else its own estimate. A task counts its estimate, or no time without one.
 
     >>> eta_s([ProgressRow("rl", "a", "done", elapsed_s=4.0), ProgressRow("rl", "b", "waiting")], 2)
     4.0
@@ -89,7 +89,7 @@ def summary(rows: Sequence[ProgressRow], num_workers: int, elapsed_s: float) -> 
     if failed := [row.state for row in rows].count("failed"):
         head += f", {failed} failed"
     if all(row.state == "done" and not row.elapsed_s for row in rows):
-        return f"{head} (cached)"  # without times: the same text in each re-run
+        return f"{head} (cached)"  # without times: the same text in every rerun
     head += f", {clock(elapsed_s)} elapsed"
     if all(row.is_over for row in rows):
         return head
@@ -112,9 +112,9 @@ class Progress:
     notebook holds the last state), in a terminal lines that rich redraws below all that is
     printed meanwhile, elsewhere lines with the time of day on `stream` (default: standard error).
 
-    Such lines come at the start, at the end and every `LINE_EVERY_S` seconds; they go to the file
-    named by the environment variable KLEAR_PROGRESS_LOG as well. A stage's warning is shown once,
-    in a second. listener: called each time too, such as `klearlib.suite.tensorboard.Mirror`.
+    Such lines come at the start, at the end and every `LINE_EVERY_S` seconds; they also go to the
+    file named by the environment variable KLEAR_PROGRESS_LOG. A stage's warning is shown once,
+    within a second. listener: also called each time, such as `klearlib.suite.tensorboard.Mirror`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Progress:
 
 
 def _live(stream: TextIO | None):
-    """What redraws on `stream`, None unless that is a terminal that moves its cursor."""
+    """What redraws on `stream`; None unless it is a terminal that can move its cursor."""
     if stream is None or not stream.isatty():
         return None
     from rich.console import Console

@@ -18,10 +18,10 @@ _COMPUTING = ("torch", "transformers", "math-verify", "sympy")
 
 
 def provenance() -> dict:
-    """What made a result; JSON values, None for what this machine cannot tell.
+    """What made a result; JSON values, None for what this machine does not report.
 
     klear, python, torch, transformers, numpy: versions (from the packages' metadata, nothing is
-    imported). commit: of the clone, with "+" where klearlib differs from it. platform, cpu, cores,
+    imported). commit: of the clone, with "+" if klearlib differs from it. platform, cpu, cores,
     memory_gb, gpu: of the machine; never its name or a path. utc: time, to the second.
     """
     return {
@@ -40,13 +40,13 @@ def provenance() -> dict:
 
 @functools.cache
 def computing_versions() -> dict[str, str | None]:
-    """Of the libraries that compute and judge, without what tells builds apart ("+cpu")."""
+    """Versions of the libraries that compute and judge, without the build ("+cpu")."""
     found = {name: version(name) for name in _COMPUTING}
     return {name: each and each.partition("+")[0] for name, each in found.items()}
 
 
 def version(package: str) -> str | None:
-    """Of an installed package, by its metadata; None where it is absent."""
+    """Version of an installed package, by its metadata; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -90,7 +90,7 @@ def _run(command: list[str]) -> str | None:
             text=True,
             timeout=20,
             stdin=subprocess.DEVNULL,
-            # git status would take a lock that a person's own git command may want
+            # git status would take a lock that a user's own git command may need
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.SubprocessError):

@@ -28,8 +28,8 @@ class Stage:
     params: its keyword arguments, JSON values only (lists, not tuples; no NaN); copied.
     inputs: upstream stages by the name under which the target knows them.
     label: for people ("GPPO, seed 0"); estimate_s: rough seconds for the first ETA; placing:
-        further keyword arguments, JSON values, that say where the target computes and in what
-        parts, and not what. None of them is part of the key.
+        further keyword arguments, JSON values, that say where and in what parts the target
+        computes, not what. None of these is part of the key.
 
     Raises ValueError or TypeError for a value that JSON cannot hold.
 
@@ -72,7 +72,7 @@ class Stage:
     @cached_property
     def code(self) -> str:
         """The fingerprint of the target's module and of all that it imports, as this process first
-        read them: one that was edited since is for a new process."""
+        read them: later edits need a new process."""
         return _code(self.target.partition(":")[0])
 
     @property
@@ -91,8 +91,8 @@ class Stage:
 
 
 def wanted(stages: Iterable[Stage], runs_dir: Path | str) -> list[Stage]:
-    """`stages`, and before them those from which one that is done was made: what is read of a
-    result is read of their folders too, which somebody may have removed since."""
+    """`stages`, and before them the inputs of every finished stage: reading a result also reads the
+    folders of its inputs, which somebody may have removed since."""
     asked = list(stages)
     everything = with_inputs(asked)
     done = [stage for stage in everything.values() if (stage.folder(runs_dir) / DONE).exists()]
@@ -101,7 +101,7 @@ def wanted(stages: Iterable[Stage], runs_dir: Path | str) -> list[Stage]:
 
 
 def is_done(stage: Stage, runs_dir: Path | str) -> bool:
-    """Whether the stage's result is there and its files have the sizes they were written with.
+    """Whether the stage's result exists and its files have the sizes they were written with.
 
     Raises DamagedEntry where a file is missing or has another size.
     """
@@ -115,7 +115,7 @@ def is_done(stage: Stage, runs_dir: Path | str) -> bool:
 def folder_state(folder: Path) -> str:
     """One word for a stage's folder, from its files alone.
 
-    "done": finished; "running": a worker holds its lock; "partial": a checkpoint to go on from;
+    "done": finished; "running": a worker holds its lock; "partial": a checkpoint to resume from;
     "absent": nothing of use.
     """
     if (folder / DONE).exists():
@@ -130,7 +130,7 @@ def is_locked(lock: Path) -> bool:
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:  # or no lock, or not ours to read: nobody's run to wait for
+    except OSError as error:  # or no lock, or not ours to read: no run to wait for
         return isinstance(error, BlockingIOError)
     return False
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 
 ASKED = (signal.SIGTERM, signal.SIGINT)
 LEFT = (signal.SIGHUP, signal.SIGQUIT)
-"""What a terminal sends that is closed, or by Ctrl-\\; nohup has the first ignored, and it stays
-so."""
+"""What a terminal sends when it is closed, or on Ctrl-\\; nohup ignores the first, and it stays
+ignored."""
 _PR_SET_PDEATHSIG = 1
 
 
 @contextlib.contextmanager
 def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
-    """Signals that ask to stop call `handler` in the block, in the main thread alone."""
+    """Signals that ask to stop call `handler` in the block, only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,8 +33,7 @@ def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process with its `parent`, where it is Linux; exit if that is
-    gone."""
+    """On Linux, have the kernel kill this process with its `parent`; exit if the parent is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -1,7 +1,7 @@
-"""A task: what takes a place beside the stages, such as a notebook to execute.
+"""A task: what takes a place alongside the stages, such as a notebook to execute.
 
 ``python -m klearlib.run.task JSON`` is its process: it calls the target in its main thread, and
-dies with its parent, and all that it started with it.
+dies with its parent, together with all that it started.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from klearlib.run.stage import Stage
 class Task:
     """``target(**arguments)``, called in a process of its own.
 
-    name: for people ("notebook 05"). target: "package.module:function"; it raises what it fails
-    with, and may give its error an `exit_code` and `lines` that say why. SIGTERM asks it to stop,
-    and ends it where it has no handler. arguments: JSON values only. log: the file to which its
-    output is appended. needs: stages and tasks that come before it. estimate_s: rough seconds.
+    name: for people ("notebook 05"). target: "package.module:function"; it raises an error if it
+    fails, which may have an `exit_code` and `lines` that say why. SIGTERM asks it to stop, and ends
+    it if it has no handler. arguments: JSON values only. log: the file to which its output is
+    appended. needs: stages and tasks that come before it. estimate_s: rough seconds.
     """
 
     name: str

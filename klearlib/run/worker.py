@@ -4,8 +4,8 @@
 It computes with one thread, so that a sum has the same order on every machine with the same
 kernels; holds the folder's lock, so that a stage never runs twice at a time; saves its state when
 asked to stop; and dies, with all that it started, when its parent does. Exit codes: 0 done,
-`STOPPED` stopped with the state saved, `BUSY` another process runs the stage, 1 an error, whose
-text is the end of log.txt: one line where a user may have caused it, which a ValueError always may.
+`STOPPED` stopped with the state saved, `BUSY` another process runs the stage, 1 an error, with its
+text at the end of log.txt: one line if a user may have caused it, as for every ValueError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from klearlib.run.stops import ASKED, LEFT, die_with
 
 STOPPED, BUSY = 3, 4
 ERROR_PREFIX = "klear: "
-"""Of the lines of a log that say why a worker failed."""
+"""The start of the lines of a log that say why a worker failed."""
 LOCK_POLL_S, LOCK_TRIES = 0.05, 4
 GUARD_POLL_S = 0.3
 
@@ -57,8 +57,8 @@ def main(argv: list[str]) -> int:
 
 def tell(error: Exception) -> KlearError:
     """Print why a stage or task failed, in lines that `klearlib.run.job` looks for in the log; the
-    error in these words. Of one that is no fault of the user's or the machine's the log has the
-    traceback too."""
+    error in these words. If it is not the user's or the machine's fault, the log also has the
+    traceback."""
     if isinstance(error, OSError) and error.errno in EXPLAINED:
         error = write_failure(error, error.filename or "a file")
     if not hasattr(error, "exit_code"):
@@ -77,13 +77,13 @@ def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> int:
         if not _locks(lock):
             return BUSY
         if (folder.path / DONE).exists():
-            return 0  # another notebook ran it since this one looked
+            return 0  # another notebook has run it since this one looked
         spec = json.loads(spec_file.read_text(encoding="utf-8"))
         module, _, function = spec["target"].partition(":")
         if code_fingerprint(module) != spec["code"]:
             raise KlearError(
-                f"the code of {module} changed since this run was planned: run again, in a "
-                "notebook after a restart of its kernel"
+                f"the code of {module} changed since this run was planned: run again (in a "
+                "notebook, restart the kernel first)"
             )
         target = getattr(importlib.import_module(module), function)
         if "torch" in sys.modules:
@@ -99,26 +99,26 @@ def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> int:
 
 
 def _locks(lock: BinaryIO) -> bool:
-    """Lock the file, which the system frees however this process ends; whether that could be.
+    """Lock the file, which the system frees however this process ends; whether it succeeded.
 
-    Where another process runs the stage, whoever waits for that must not keep a place among the
-    workers meanwhile.
+    If another process runs the stage, whoever waits for it must not hold a worker's place
+    meanwhile.
     """
-    # A forked child would keep the lock for as long as it outlives us.
+    # A forked child would keep the lock as long as it outlives us.
     os.register_at_fork(after_in_child=lock.close)
     for _ in range(LOCK_TRIES):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+        time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment to look
     return False
 
 
 def die_with_parent() -> None:
     """Leave nothing behind: the parent's end kills this process, and its end all that it started.
 
-    The first is the kernel's on Linux; the second is a forked guard's, which outlives this process
-    by a moment and kills its process group. Elsewhere the guard does both.
+    On Linux the kernel does the first; a forked guard, which outlives this process by a moment,
+    does the second by killing its process group. Elsewhere the guard does both.
     """
     parent, worker = int(os.environ.get(PARENT, os.getppid())), os.getpid()
     if os.getpgrp() != worker:
@@ -127,7 +127,7 @@ def die_with_parent() -> None:
     if os.fork() == 0:
         for number in (*ASKED, *LEFT):
             signal.signal(number, signal.SIG_IGN)
-        with contextlib.suppress(OSError):  # there is no parent to ask any more
+        with contextlib.suppress(OSError):  # the parent no longer exists
             while os.getppid() == worker:
                 os.kill(parent, 0)
                 time.sleep(GUARD_POLL_S)

@@ -9,9 +9,9 @@ from klearlib.policy.compute import ATTENTIONS, PRECISIONS
 from klearlib.rl.settings import parts_count
 
 ROLLOUT_ENGINES = ("vllm", "sglang")
-"""Those of verl; another name is one that `modules` register."""
+"""verl's own engines; any other name has to be registered by `modules`."""
 PACKED = "flash_attention_2"
-"""The one attention with which verl trains on rows without padding."""
+"""The only attention with which verl trains on rows without padding."""
 OURS = ("VERL_USE_EXTERNAL_MODULES", "PYTHONPATH", "RAY_ADDRESS")
 """Variables that klear sets for every process, or reads itself."""
 
@@ -97,8 +97,8 @@ class Cluster:
         return self.prompt_tokens + max_new_tokens + (self.rollout == "sglang")
 
     def require_fits(self, *, max_new_tokens: int) -> None:
-        """ParameterError where a rollout does not fit into a pass on `sequence_parallel` GPUs, or
-        where verl cannot split sequences."""
+        """Raises ParameterError if a rollout does not fit into a pass on `sequence_parallel` GPUs,
+        or if verl cannot split sequences."""
         if self.sequence_parallel > 1 and self.attention != PACKED:
             raise ParameterError(
                 f"sequence_parallel {self.sequence_parallel} needs rows without padding: give "
@@ -116,8 +116,8 @@ class Cluster:
 
 
 WHAT = ("rollout", "precision", "attention", "modules", "overrides")
-"""The fields that a run is named by: what is computed depends on them, on the others no more than
-by rounding."""
+"""The fields in the key of a run: they change what is computed; the others change only its
+rounding."""
 
 
 def parted(cluster: Cluster) -> tuple[dict, dict]:
@@ -134,7 +134,7 @@ def cluster_of_stage(stage) -> Cluster:
 
 
 def require_own_parts(options) -> None:
-    """ParameterError for an objective of these `RLSettings` or `RLOptions` that verl cannot
+    """Raises ParameterError for an objective of these `RLSettings` or `RLOptions` that verl cannot
     compute: another mean, weights of earlier steps, a rate by updates, more measurements, or an
     objective that depends on how a mini-batch is cut into passes."""
     given = {

@@ -78,7 +78,7 @@ def overrides(
 
 
 def _flat(sections: dict[str, dict]) -> dict[str, object]:
-    """The keys with their sections before them, and "+" before these."""
+    """The keys with their section and a "+" in front."""
     return {
         ("+" if key.startswith("+") else "") + f"{section}.{key.removeprefix('+')}": value
         for section, keys in sections.items()
@@ -87,7 +87,7 @@ def _flat(sections: dict[str, dict]) -> dict[str, object]:
 
 
 def _require_untouched(overrides: list[str], ours: list[str]) -> None:
-    """ParameterError where a user's override would set what the notebook's settings give: the
+    """Raises ParameterError if a user's override sets what the notebook's settings decide: the
     metrics would not say so."""
     for line in overrides:
         key = line.lstrip("+~").partition("=")[0]

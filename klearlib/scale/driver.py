@@ -1,6 +1,6 @@
-"""Ray and verl's trainer as the driver of a run starts, hears and ends them.
+"""How the driver of a run starts, hears and ends Ray and verl's trainer.
 
-The trainer tells the driver what it has done by a mailbox, and the driver alone writes the run
+The trainer tells the driver through a mailbox what it has done, and only the driver writes the run
 folder, so that a checkpoint and the lines that belong to it are committed together, as on one
 machine.
 """
@@ -28,12 +28,12 @@ MAILBOX, TURN = "klear-mailbox", ".verl"
 PLUGIN = "klearlib.scale.trainer"
 POLL_S = 0.5
 CPUS_PER_GPU = 3
-"""Logical CPUs that verl books with each GPU."""
+"""Logical CPUs that verl reserves with each GPU."""
 
 EVALUATION, STEP, SAVED, STOPPED = "evaluation", "step", "saved", "stopped"
 """Kinds of messages. ``evaluation``: step, name, EvalRecord. ``step``: the lines of metrics.jsonl
 and timings.jsonl, and samples. ``saved``: number of steps whose checkpoint is complete.
-``stopped``: number of steps after which the trainer ended, as it was asked to."""
+``stopped``: number of steps after which the trainer ended because it was asked to."""
 
 
 class Mailbox:
@@ -52,7 +52,7 @@ class Mailbox:
         return messages
 
     def stop(self) -> None:
-        """Have the trainer save its state after the step that it is at, and end."""
+        """Ask the trainer to save its state after the current step, and end."""
         self._stop = True
 
     def stop_requested(self) -> bool:
@@ -60,8 +60,8 @@ class Mailbox:
 
 
 def prepare(cluster: Cluster) -> None:
-    """Import verl with our plug-ins, in this process and, by the variables that are set, in all
-    that it starts; KlearError where one does not load."""
+    """Import verl with our plug-ins, in this process and, through environment variables, in all
+    that it starts; KlearError if one does not load."""
     os.environ |= _variables(cluster)
     ray_cluster.set_variables()  # verl imports Ray
     # verl first, which imports the others itself, in their order, unless it was imported before.
@@ -86,9 +86,9 @@ def _variables(cluster: Cluster) -> dict[str, str]:
 
 @contextlib.contextmanager
 def connected(config, cluster: Cluster) -> Iterator[None]:
-    """Within it this process is connected to the Ray that RAY_ADDRESS names, or to one of its own,
-    which ends with it. KlearError where Ray does not answer, or lacks the nodes that compute.yaml
-    names, for which verl would wait for ever."""
+    """Connects this process to the Ray that RAY_ADDRESS names, or to its own Ray, which ends with
+    the block. KlearError if Ray does not answer, or lacks the nodes that compute.yaml names, for
+    which verl would wait forever."""
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -122,8 +122,8 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(runs_dir: Path, *, stop_requested: Callable[[], bool]) -> Iterator[None]:
-    """Within it no other run of verl goes on for the same results: each takes a whole cluster.
-    Stopped where a stop was asked for while this run waited."""
+    """Keeps other runs of verl for the same results from running: each takes a whole cluster.
+    Raises Stopped if a stop was asked for while this run waited."""
     with open(runs_dir / TURN, "ab") as file:
         os.register_at_fork(after_in_child=file.close)
         while True:
@@ -140,7 +140,7 @@ def alone(runs_dir: Path, *, stop_requested: Callable[[], bool]) -> Iterator[Non
 def run_trainer(
     config, *, take: Callable[[str, object], None], stop_requested: Callable[[], bool]
 ) -> None:
-    """Run verl's trainer to its end; KlearError where it ends with an error, or a process of it
+    """Run verl's trainer to its end; KlearError if it ends with an error, or one of its processes
     dies. take: gets every message of the trainer, in order; what it raises ends the run."""
     import ray
     from verl.trainer.main_ppo import TaskRunnerV1

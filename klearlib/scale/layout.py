@@ -16,9 +16,9 @@ class Layout:
     """The rows of one step's mini-batches in the order in which verl takes them.
 
     verl gives each rank an equal run of rows and cuts each run into mini-batches of equal size. So
-    every mini-batch is filled up, with None, to the same multiple of the ranks; rows that fill up
-    have no token of the loss. parts: the index of each row's mini-batch. mini_batch_rows: rows of
-    one mini-batch over all ranks.
+    every mini-batch is padded, with None, to the same multiple of the ranks; padding rows have no
+    token of the loss. parts: the index of each row's mini-batch. mini_batch_rows: rows of one
+    mini-batch over all ranks.
     """
 
     rows: tuple[Row | None, ...]
@@ -74,8 +74,8 @@ def with_trainer_logprobs(
 
 
 def token_fields(layout: Layout, *, end_token: int) -> dict[str, torch.Tensor]:
-    """The tokens of each row as verl's workers read them; a row that fills up has one token of a
-    prompt and one of a response, both `end_token`, and no token of the loss.
+    """The tokens of each row as verl's workers read them; a padding row has one prompt token and
+    one response token, both `end_token`, and no token of the loss.
 
     Returns:
         Jagged [N, prompt tokens] ``prompts``; [N, response tokens] ``responses``,
@@ -98,7 +98,7 @@ def token_fields(layout: Layout, *, end_token: int) -> dict[str, torch.Tensor]:
 def row_fields(
     layout: Layout, mini_batches: Sequence[Sequence[Row]], *, count_mismatch: bool
 ) -> dict[str, torch.Tensor]:
-    """What the loss needs of each row, beside its tokens.
+    """What the loss needs of each row, besides its tokens.
 
     count_mismatch: ``logp_old`` is the sampler's, so that the first mini-batch shows the mismatch
     between sampler and trainer.
@@ -132,7 +132,7 @@ def _jagged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def update_words(layout: Layout) -> dict:
-    """What verl's worker is told beside the rows: one pass over the mini-batches, in order."""
+    """What verl's worker is told besides the rows: one pass over the mini-batches, in order."""
     return {
         "distillation_use_topk": False,
         "distillation_only": False,

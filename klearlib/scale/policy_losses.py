@@ -1,4 +1,4 @@
-"""The clipping rules as verl's policy losses, for our trainer and for anybody's own verl recipe.
+"""The clipping rules as verl's policy losses, for our trainer and for any other verl recipe.
 
 ``actor.policy_loss.loss_mode`` names one: ``klear_unclipped``, ``klear_ppo_clip`` and its other
 name ``klear_clip_higher``, ``klear_gppo``, ``klear_cispo``. ``actor.clip_ratio_low`` and

@@ -18,15 +18,15 @@ RAY, LOCAL = "ray", "local"
 ADDRESS = "RAY_ADDRESS"
 """The standard variable that names a Ray cluster: "host:port" of its head, or "ray://host:port"."""
 ANSWER_S = 10.0
-"""Seconds that a cluster has to take a connection."""
+"""Seconds that a cluster has to accept a connection."""
 
 
 def check_workers(workers: object) -> int | str:
     """`workers` if it is a whole number from 0, or "ray"; ParameterError otherwise.
 
-    A number counts stages at once on this machine, 0 for one per GPU, or per core without. "ray" is
-    the cluster that `ADDRESS` names, or a Ray of this machine for the time of the run where there
-    is no such variable.
+    A number means that many stages at a time on this machine, 0 one per GPU, or per core without
+    GPUs. "ray" is the cluster that `ADDRESS` names, or, if that is not set, a Ray on this machine
+    during the run.
     """
     if (type(workers) is int and workers >= 0) or workers == RAY:
         return workers
@@ -50,10 +50,10 @@ def in_words() -> str:
 
 @contextlib.contextmanager
 def connected(**given) -> Iterator[None]:
-    """Within it this process is connected to the Ray that stages run on.
+    """Connects this process to the Ray that stages run on.
 
-    A Ray that was started for it ends with it; a connection that was there before is used, and
-    stays. given: keywords of `ray.init` that go before ours and need a new connection.
+    A Ray that was started for the block ends with it; an existing connection is used, and stays.
+    given: keywords of `ray.init` that override ours and need a new connection.
 
     Raises:
         MissingAsset: Ray is not installed.
@@ -90,8 +90,8 @@ def connected(**given) -> Iterator[None]:
 
 
 def set_variables() -> None:
-    """Set what Ray reads when it is first imported, where it is one of our own: that it stays off
-    the network, and reports nothing to its makers."""
+    """Set what Ray reads when it is first imported, if it is our own: that it stays off the
+    network, and reports nothing to its makers."""
     if not cluster_address():
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -1,4 +1,4 @@
-"""Where the stages of a call run on a Ray cluster: on a GPU where it has some, else on a core.
+"""Where the stages of a call run on a Ray cluster: on a GPU if it has some, else on a core.
 
 Ray only finds the place: what runs there is the very process that would run here, with its cache,
 locks, checkpoints and exit codes. `klearlib.run.pool.LocalPlaces` is the same for this machine.
@@ -22,7 +22,7 @@ from klearlib.run.worker import ERROR_PREFIX
 from klearlib.scale.ray_cluster import cause_of, connected, in_words
 
 MAX_LOST = 3
-"""How often a stage whose node is lost is started again, from its last checkpoint."""
+"""How often a stage is started again from its last checkpoint after its node was lost."""
 POLL_S = 0.05
 SEEN_S = 20.0
 """Seconds until a file of another node has to be seen here: shared file systems cache."""
@@ -66,7 +66,7 @@ def run_stage(spec_file: str, log: str, environment: dict[str, str], folder: str
 class RayPlaces:
     """The places of a Ray cluster for one call.
 
-    count: GPUs of the cluster, or its cores where it has none. Several calls may hold a place each
+    count: GPUs of the cluster, or its cores if it has none. Several calls may each hold a place
     that the cluster has only once: then Ray starts one stage after the other. Raises as
     `klearlib.scale.ray_cluster.connected`.
     """
@@ -81,13 +81,13 @@ class RayPlaces:
         has = ray.cluster_resources()
         self._kind = "GPU" if has.get("GPU", 0) >= 1 else "CPU"
         self.count = max(1, int(has.get(self._kind, 0)))  # one waits for the first node
-        # So that a node needs the library only where the stage's process finds it.
+        # So that a node needs the library only at the place where the stage's process finds it.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
     def start(self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool):
-        """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`;
-        where it runs is for Ray to say. spans: the stage asks the cluster for its GPUs by itself,
-        and runs here."""
+        """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`; Ray
+        decides where it runs. spans: the stage asks the cluster for its GPUs itself, and runs
+        here."""
         import ray
 
         if spans:
@@ -130,9 +130,9 @@ class RayWorker:
         except (ray.exceptions.RayError, ConnectionError) as error:
             self.returncode = 1
             line = f"{ERROR_PREFIX}{in_words()} could not run the stage ({cause_of(error)}): all "
-            line += "nodes need the results, the clone and its environment at the same place; "
+            line += "nodes need the results, the clone and its environment at the same paths; "
             with open(self.log, "a", encoding="utf-8") as log:
-                log.write(line + "running again goes on from the last checkpoint\n")
+                log.write(line + "running again continues from the last checkpoint\n")
         done, end = self.log.parent / DONE, time.monotonic() + SEEN_S
         while self.returncode == 0 and not done.exists() and time.monotonic() < end:
             os.listdir(self.log.parent)  # makes the file system look again
@@ -140,7 +140,7 @@ class RayWorker:
         return self.returncode
 
     def terminate(self, *, force: bool = False) -> None:
-        """Ask it to save its state and end; by `force` SIGKILL to it and to all that it started."""
+        """Ask it to save its state and end; with `force` SIGKILL it and all that it started."""
         import ray
 
         if self.poll() is None:

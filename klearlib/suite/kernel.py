@@ -1,8 +1,8 @@
 """Execute one notebook through papermill in a kernel of this very interpreter, and end that kernel.
 
-What papermill 2.7 leaves open is closed here: the kernel may be another interpreter's, a stop
-leaves it and its children alive, a killed kernel is recorded as success, and the output is not
-written atomically. ``python -m klearlib.suite.kernel -f CONNECTION_FILE`` is the kernel itself.
+This fixes what papermill 2.7 leaves open: the kernel may be another interpreter's, a stop leaves it
+and its children alive, a killed kernel is recorded as success, and the output is not written
+atomically. ``python -m klearlib.suite.kernel -f CONNECTION_FILE`` is the kernel itself.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class NotebookError(Exception):
 
 
 def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
-    """Run the notebook `source` with parameters `values`, which publishes in the results folder
-    that `output` lies in; `output` is written when it is complete.
+    """Run the notebook `source` with parameters `values`, which publishes in the results folder of
+    `output`; `output` is written when it is complete.
 
     The kernel runs in the project's folder, appends its progress and prints to `log`, and has ended
-    with all its children when this returns. A notebook that failed is kept beside `output` as
+    with all its children when this returns. A notebook that failed is kept next to `output` as
     ``<name>.failed.ipynb``, with its error marked.
 
     Raises NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died
@@ -59,7 +59,7 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
     partial = place.with_name(f".{place.stem}.partial.ipynb")
     failed = place.with_name(f"{place.stem}.failed.ipynb")
     managers: list = []
-    # They log at length what is raised as well, and told to the user in fewer words.
+    # They log at length what is also raised, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     environment = {"KLEAR_ROOT": str(project), OUT: str(place.parent), NOTEBOOK_PATH: output}
     environment |= {PROGRESS_LOG: log, PARENT: str(os.getpid())}
@@ -79,7 +79,7 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
                 kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
-        for name in ("input_path", "output_path"):  # it may be published: no place of this machine
+        for name in ("input_path", "output_path"):  # it may be published: no local paths
             notebook.metadata.papermill[name] = Path(notebook.metadata.papermill[name]).name
         nbformat.write(notebook, str(partial))
         os.replace(partial, place)
@@ -91,7 +91,7 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
         line = "the kernel died (out of memory, or killed from outside); finished stages are kept"
         raise NotebookError(EXIT_KERNEL_DIED, [line]) from None
     except RuntimeError as error:  # jupyter_client: it did not answer, or ended before it did
-        line = f"the kernel did not start ({error}); its last words are in {log}"
+        line = f"the kernel did not start ({error}); its last output is in {log}"
         raise NotebookError(EXIT_KERNEL_DIED, [line]) from None
     finally:
         for manager in managers:
@@ -105,8 +105,8 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
 def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list) -> type:
     """A manager that starts `sys.executable`, whatever kernelspecs this machine has.
 
-    What the kernel writes past the notebook (a crash of the interpreter) goes to `stream`. Each
-    instance is added to `managers`, so that its process can be ended by force.
+    What the kernel writes outside the notebook (a crash of the interpreter) goes to `stream`. Each
+    instance is added to `managers`, so that its process can be killed.
     """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client import AsyncKernelManager
@@ -143,9 +143,9 @@ def _cell_failure(error) -> tuple[int, list[str]]:
 
 
 def main() -> None:
-    """Be what ``python -m ipykernel_launcher`` is, tied to the process that started it: ipykernel
-    itself looks once a second whether its parent lives, in a thread that a long call into compiled
-    code holds up."""
+    """Do what ``python -m ipykernel_launcher`` does, tied to the process that started it: ipykernel
+    itself checks once a second whether its parent lives, in a thread that a long call into compiled
+    code blocks."""
     die_with(int(os.environ.pop(PARENT)))
     from ipykernel import kernelapp
 

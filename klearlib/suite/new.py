@@ -1,6 +1,6 @@
-"""``klear new``: the files of a profile for a model and problems of one's own.
+"""``klear new``: the files of a profile for a user's own model and problems.
 
-Every number follows from the model's config.json and from the rows, and stands in the file with its
+Every number follows from the model's config.json and from the rows, and is in the file with its
 reason, so that it can be changed there.
 """
 
@@ -37,7 +37,7 @@ _FEWEST, _MOST_VALIDATION, _BUDGET = 16, 64, 512
 
 @dataclass(frozen=True)
 class DataSet:
-    """Problems and how a profile names them: `entry` is that of real.yaml. rejected: how many rows
+    """Problems and how a profile names them: `entry` is for real.yaml. rejected: how many rows
     could not be used; num_responses: how many responses the others have."""
 
     name: str
@@ -59,8 +59,8 @@ def new_profile(
     reward: str | None = None,
     probed: bool = False,
 ) -> Path:
-    """Write ``params/<name>/`` for RL on mathematics: notebooks 05 and 06. What is wrong with the
-    names and the rows is said before the model is read.
+    """Write ``params/<name>/`` for RL on mathematics: notebooks 05 and 06. Names and rows are
+    checked before the model is read.
 
     Args:
         model: a folder in the Hugging Face format, or a hub id, which is downloaded if it is not in
@@ -69,19 +69,19 @@ def new_profile(
             answer, ``SOURCE=FILE`` in the schema of a data set of docs/datasets.md, or a hub id.
         benchmarks: one to three, in the same way. max_new_tokens: of a response, by default 512 or
             what the model's positions leave. chat_template: a file, for a model that has none.
-        examples: a file of rows with response beside problem and answer, or another data set with
-            responses, which SFT learns first.
-        reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
-        probed: the learning rate is one that `klearlib.suite.probe` finds, and not a guess.
+        examples: a file of rows with response as well as problem and answer, or another data set
+            with responses, which SFT learns first.
+        reward: FILE.py:FUNCTION, which judges and pays in place of the built-in judge.
+        probed: take the learning rate that `klearlib.suite.probe` finds, not a guess.
 
     Raises:
         ParameterError: a name that is taken or malformed, or a budget above the model's positions.
         KlearError: rows, a model or a benchmark that cannot be used, or a probe that trained
-            nothing, which leaves the profile with its guess.
+            nothing, so that the profile keeps the guess.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name == "runs":
         raise ParameterError(
-            f"a profile's name has small letters, digits and _, and is not runs; got {name!r}"
+            f"a profile's name has lower-case letters, digits and _, and is not runs; got {name!r}"
         )
     target = root() / "params" / name
     if target.exists():
@@ -95,7 +95,7 @@ def new_profile(
     texts = _texts(name, facts, reward)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=target.parent) as beside:
-        made = Path(beside, name)  # whole or absent, as a part of it would be a profile too
+        made = Path(beside, name)  # whole or absent, because a part of it would be a profile too
         made.mkdir()
         for file, text in texts.items():
             write_text(made / f"{file}.yaml", text)
@@ -114,14 +114,14 @@ def new_profile(
 
 def _facts(model, chat_template, problems, benchmarks, max_new_tokens, examples) -> dict:
     """What the files follow from, by the names in the templates. shared: different problems that
-    are too like a benchmark. left: the others. longest, budget: tokens of the longest prompt and of
-    a response. rate, rate_from: the learning rate and where it comes from. learnt: the examples of
-    the SFT, None for none."""
+    are too similar to a benchmark. left: the others. longest, budget: tokens of the longest prompt
+    and of a response. rate, rate_from: the learning rate and where it comes from. learnt: the SFT
+    examples, or None."""
     train, tests, learnt = _data_set(problems), [], None
     if examples is not None:
         learnt = _data_set(examples)
         if not learnt.num_responses:
-            raise KlearError(f"{examples}: no row has a response: add the column, or leave it out")
+            raise KlearError(f"{examples}: no row has a response: add them, or drop --examples")
         if learnt.name == train.name:
             learnt = replace(learnt, name=f"{learnt.name}_examples")
     names = {train.name, *([learnt.name] if learnt else []), *SOURCES, *RESERVED}  # all are taken
@@ -137,8 +137,8 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens, examples)
     if (left := len(prompts) - shared) < _FEWEST:
         raise KlearError(
             f"{problems}: {left} of {_FEWEST} needed problems are left: {train.rejected} rows "
-            f"could not be read, {len(train.problems) - len(prompts)} repeat the question of "
-            f"another, {shared} share 9 words in a row with a benchmark"
+            f"could not be read, {len(train.problems) - len(prompts)} repeat another's question, "
+            f"{shared} share 9 words in a row with a benchmark"
         )
     local = is_path(model) or located(model).is_dir()
     place = model_folder(located(model) if local else model)
@@ -184,7 +184,7 @@ def _model(model: str, place: Path, chat_template: str | None) -> tuple[ModelSha
 
 
 def _data_set(given: str, *, whole: bool = False) -> DataSet:
-    """What `given` names, read. whole: every row must be usable, as of a benchmark."""
+    """Read what `given` names. whole: every row must be usable, as for a benchmark."""
     schema, equals, place = given.partition("=")
     if not equals or located(given).exists():  # a file may have an = in its name
         schema, place = "", given
@@ -217,7 +217,7 @@ def _data_set(given: str, *, whole: bool = False) -> DataSet:
 
 
 def _texts(profile: str, facts: dict, reward: str | None) -> dict[str, str]:
-    """File of the profile -> its text, from the templates beside this file."""
+    """File of the profile -> its text, from the templates next to this module."""
     import jinja2
     import torch
 

@@ -1,8 +1,8 @@
 """Run the notebooks of a profile: check all, say what will be done, run what changed, report.
 
 All stages of the chosen notebooks are one graph. A notebook is executed when its stages are done,
-and finds everything there; while they go on, what is done of it is published now and then.
-Exit codes: those of `klearlib.cli.main`.
+and finds all results; while they run, what is done of it is published now and then. Exit codes:
+those of `klearlib.cli.main`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from klearlib.suite.summary import summary, verdicts_of
 if TYPE_CHECKING:
     from klearlib.suite.tensorboard import Mirror
 
-PUBLISH_EVERY_S, PUBLISH_SHARE = 240.0, 0.03
-"""Between two publications of what is done of a notebook at least; and the largest share of the
-time that they take, as one of a thousand runs takes a minute."""
+PUBLISH_EVERY_S, PUBLISH_AT_MOST_S, PUBLISH_SHARE = 240.0, 1800.0, 0.03
+"""Between two publications of what is done of a notebook, at least and at most; and the share of
+the time that they take, as one of a thousand runs takes a minute."""
 EXECUTE = "klearlib.suite.kernel:execute_notebook"
 PUBLISH = "klearlib.suite.notebooks:publish"
 """What executes a notebook and what publishes, each in a process of its own."""
@@ -65,17 +65,17 @@ def run(
     """Run what is not cached and return the exit code, that of the first notebook that failed.
 
     Nothing starts before all parameters are checked. The report is rebuilt at the start, while
-    results come in and at the end, where the verdicts are printed. A failure stops the rest, whose
-    stages save their state, unless `keep_going`: then what does not need the failed stage goes on.
+    results come in and at the end, where the verdicts are printed. A failure stops the rest, which
+    saves its state, unless `keep_going`: then what does not need the failed stage goes on.
     settings, out: as in `plan`. workers: stages and notebooks at a time, as in
-    `klearlib.run.pool.run_stages`. tensorboard: a folder for the numbers of all runs, cached ones
+    `klearlib.run.pool.run_stages`. tensorboard: a folder for the metrics of all runs, cached ones
     included.
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
         MissingAsset: what has to run cannot finish here; see `plan.weighed`.
-        KlearError: another run works on this profile; a Ray cluster does not answer.
-        KeyboardInterrupt: it was stopped; what runs has saved its state.
+        KlearError: another run uses this folder; a Ray cluster does not answer.
+        KeyboardInterrupt: it was stopped; running stages have saved their state.
     """
     began = time.monotonic()
     stop_grace_s()
@@ -103,7 +103,7 @@ def run(
         try:
             code = suite.run(workers_of(planned.todo), keep_going, mirror)
         except KeyboardInterrupt:
-            with on_stop(lambda number, frame: None):  # the last report is built in any case
+            with on_stop(lambda number, frame: None):  # always build the last report
                 _report(results)
             print(f"klear: finished work is kept, go on with: {resume}", flush=True)
             raise
@@ -121,7 +121,7 @@ class _Suite:
         self.results, self.resume = results, resume
         self.planned = {each.name: each for each in todo}
         self.executing: dict[Task, PlannedNotebook] = {}
-        for each in todo:  # those that gather are the last
+        for each in todo:  # those that gather come last
             needs = tuple(self.executing) if each.experiment.gathers else tuple(each.stages)
             self.executing[self._execution(each, needs)] = each
         self.publish_after = time.monotonic() + PUBLISH_EVERY_S
@@ -131,7 +131,7 @@ class _Suite:
         self.failed: list[Failure] = []
 
     def run(self, workers: int | str, keep_going: bool, mirror: Mirror | None) -> int:
-        """Run everything; the exit code. Raises KlearError for what failed beside its stages."""
+        """Run everything; the exit code. Raises KlearError for failures other than its stages'."""
         try:
             run_stages(
                 [stage for each in self.planned.values() for stage in each.stages],
@@ -164,7 +164,7 @@ class _Suite:
             return self._publications(item)
         if item is self.publishing:
             took = time.monotonic() - self.publish_began
-            wait = max(PUBLISH_EVERY_S, took / PUBLISH_SHARE)
+            wait = max(PUBLISH_EVERY_S, min(took / PUBLISH_SHARE, PUBLISH_AT_MOST_S))
             self.publishing, self.publish_after = None, time.monotonic() + wait
         else:
             self._executed(self.executing[item])
@@ -172,8 +172,8 @@ class _Suite:
         return []
 
     def _executed(self, planned: PlannedNotebook) -> None:
-        """A notebook is done: keep what its results follow from, which may have changed for one
-        that gathers."""
+        """A notebook is done: record what its results follow from, which may have changed if it
+        gathers."""
         found, output = planned.digests, self.results / f"{planned.name}.ipynb"
         if planned.experiment.gathers:
             found = digests(read_notebook(notebook_file(planned.name)), planned.experiment)
@@ -181,8 +181,8 @@ class _Suite:
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
     def _publications(self, stage: Stage) -> list[Task]:
-        """Publish a notebook that has the stage that is done and waits for others; one at a time
-        and now and then, so that drawing takes little from training."""
+        """Publish a notebook with this finished stage that still waits for others; one at a time
+        and only now and then, so that drawing takes little from training."""
         self.computed.append(stage)
         ended = {each.key for each in self.computed}
         keys = {name: {each.key for each in p.stages} for name, p in self.planned.items()}
@@ -230,7 +230,7 @@ def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | 
 
 
 def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
-    """The command that goes on where this run stops; never --force, which would start over."""
+    """The command that continues this run; never with --force, which would start over."""
     words = [place.command]
     words += ["--only", *only] if only else []
     if piece := os.environ.get(REPLICATES):
@@ -241,7 +241,7 @@ def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int |
 
 
 def _report(results: Path) -> int:
-    """Build the report of `results`; its fault costs a line and exit code 1, never the results."""
+    """Build the report of `results`; if that fails, say so and return 1: the results are safe."""
     from klearlib.report.page import build_report
 
     try:
@@ -254,13 +254,13 @@ def _report(results: Path) -> int:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a results folder: two runs would write the same artefacts."""
+    """Lock a results folder: two runs would write the same artefacts."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise KlearError(
-                f"another klear run works on results/{folder.name}: wait for it or stop it"
+                f"another klear run is using results/{folder.name}: wait for it or stop it"
             ) from None
         yield

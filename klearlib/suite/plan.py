@@ -35,7 +35,7 @@ class PlannedNotebook:
     """One notebook of a profile, checked, with what a run would do to it."""
 
     experiment: Experiment
-    why: str  # the reason to run it, "" where its published results are what a run would give
+    why: str  # the reason to run it, "" if its published results are what a run would give
     values: dict  # what papermill injects
     digests: dict[str, str]  # of what the results follow from
 
@@ -49,7 +49,7 @@ class PlannedNotebook:
 
     @functools.cached_property
     def stages(self) -> list[Stage]:
-        """What it asks for, see `wanted`; the same objects each time, which keep their keys."""
+        """Its stages, see `wanted`; the same objects each time, which keep their keys."""
         return wanted(self.experiment.asked(), runs_dir())
 
     @property
@@ -59,10 +59,10 @@ class PlannedNotebook:
 
 @dataclass(frozen=True)
 class Plan:
-    """The notebooks of a run with what it costs, and what keeps it from finishing, a line each."""
+    """The notebooks of a run with their costs, and what keeps it from finishing, a line each."""
 
     notebooks: list[PlannedNotebook]
-    # Of each notebook that will run, by name, without the stages of those before it.
+    # For each notebook that will run, by name, without the stages of those before it.
     costs: dict[str, Cost] = field(default_factory=dict)
     on_gpus: bool = False  # whether what runs is for GPUs, here or elsewhere
     missing: list[str] = field(default_factory=list)
@@ -83,13 +83,13 @@ def plan(
 ) -> list[PlannedNotebook]:
     """The notebooks in the order in which they run, after every parameter of each is checked.
 
-    only: numbers or names of notebooks, all where empty. settings, out: of ``--set`` and ``--out``;
-    notebooks to which ``--set`` gives nothing are left out. workers: replaces the parameter of this
+    only: numbers or names of notebooks, all if empty. settings, out: of ``--set`` and ``--out``;
+    notebooks that ``--set`` does not change are left out. workers: replaces the parameter of this
     name in the notebooks that have one.
 
-    Raises ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
-    its notebook or with a damaged one, a profile without the embedded world that one of its
-    notebooks needs; a setting that fits no notebook, a folder of other parameters.
+    Raises ParameterError: unknown profile or notebook, a wrong parameter, a parameter file with a
+    missing or damaged notebook, a profile without the embedded world that one of its notebooks
+    needs, a setting that fits no notebook, or a folder of other parameters.
     """
     names = _chosen(profile, only)
     given = _parsed_settings(names, settings)
@@ -106,12 +106,12 @@ def plan(
     seeds = {seed for each in checked.values() for seed in getattr(each, "seeds", ())}
     if piece is not None and not seeds & {*piece}:
         raise ParameterError(
-            f"--replicates {os.environ[REPLICATES]}: no notebook here has one of them; there are: "
-            f"{', '.join(map(str, sorted(seeds))) or 'none'}"
+            f"--replicates {os.environ[REPLICATES]}: no chosen notebook has any of these; there "
+            f"are: {', '.join(map(str, sorted(seeds))) or 'none'}"
         )
     place = place_of(profile, changes_of(checked) if given else {}, out)
     planned: list[PlannedNotebook] = []
-    for name, params in checked.items():  # those that gather are the last
+    for name, params in checked.items():  # those that gather come last
         experiment = catalogue.experiment_of(name)(params, place)
         found = digests(read_notebook(notebook_file(name)), experiment)
         why = "forced" if force else why_not_cached(place.folder / name, found)
@@ -168,8 +168,8 @@ def _chosen(profile: str, only: Sequence[str]) -> list[str]:
 
 
 def workers_of(notebooks: Sequence[PlannedNotebook]) -> int | str:
-    """What they ask for together: Ray where one of them does, or the largest number of stages at a
-    time, where 0 is one on each GPU or core."""
+    """What they ask for together: Ray if one of them does, else the largest number of stages at a
+    time; 0 is one per GPU or core."""
     asked = [getattr(each.experiment.params, "workers", None) for each in notebooks]
     numbers = [each for each in asked if isinstance(each, int)]
     return RAY if RAY in asked else 0 if 0 in numbers else max(numbers, default=0)
@@ -202,9 +202,9 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
 
 
 def _cost_here(stages: list[Stage], machine: Machine, workers: int) -> Cost:
-    """What the stages of a notebook cost. Their time on this machine is that of all their work over
-    its places, or of their longest chain. A stage takes the time of its kind in the miniature, or
-    on cores that of its FLOP if that is more, which says what a larger model takes."""
+    """What the stages of a notebook cost. Their time on this machine is all their work divided by
+    its places, or their longest chain. A stage takes the time of its kind in the miniature, or on
+    cores that of its FLOP if that is more, as for a larger model."""
     places = max(1, min(workers, len(machine.gpus) or machine.cores))
     total, work, ends = Cost(), 0.0, {}
     for stage in stages:
@@ -219,8 +219,8 @@ def _cost_here(stages: list[Stage], machine: Machine, workers: int) -> Cost:
 
 def describe(planned: Plan) -> str:
     """The plan for the terminal: a line for each notebook and one for their sum, where results go,
-    why notebooks run, and what is missing. GPU hours are for a machine with GPUs, or for a run that
-    this machine cannot finish, whose time is left out."""
+    why notebooks run, and what is missing. GPU hours are shown on a machine with GPUs, or for a run
+    that this machine cannot finish; its time is then left out."""
     if not planned.notebooks:
         return ""
     heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory")
@@ -235,7 +235,7 @@ def describe(planned: Plan) -> str:
     how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
     lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
     if total.gpu_s and planned.on_gpus:
-        lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
+        lines.append("GPU hours are for an H100 as docs/gpu.md assumes it, without judging.")
     place = planned.notebooks[0].place
     if place.folder.name != place.profile:
         lines.append(f"Results: results/{place.folder.name}")

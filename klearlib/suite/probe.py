@@ -1,4 +1,4 @@
-"""``klear new --probe``: a learning rate at which clipping acts, by a few RL steps at some."""
+"""``klear new --probe``: a learning rate at which clipping acts, by a few RL steps at several."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from klearlib.rl.alarms import share_outside, untrained
 from klearlib.run.entry import read_metrics
 
 FACTORS, NUM_STEPS, ENOUGH = (1, 4, 16), 3, 0.01
-"""Of the guessed rate; RL steps at each; the share of tokens outside of the clip range below which
-rules hardly differ."""
+"""Multiples of the guessed rate; RL steps at each; the share of tokens outside the clip range below
+which rules hardly differ."""
 
 
 def probe(profile: str, guess: float) -> tuple[float, str]:
     """The smallest of the rates `FACTORS` x `guess` at which `ENOUGH` of the tokens of GPPO's first
-    steps in `profile` are outside of the clip range, or the largest where that is so at none; and
-    what was found, in words. No run is kept.
+    steps in `profile` are outside the clip range, or the largest rate if there is none; and what
+    was found, in words. No run is kept.
 
     Raises KlearError: nothing was trained.
     """
@@ -45,6 +45,6 @@ def probe(profile: str, guess: float) -> tuple[float, str]:
     shares = {rate: share_outside(lines) for rate, lines in logged.items()}
     found = ", ".join(f"{100 * share:.2f} % at {rate:.1e}" for rate, share in shares.items())
     enough = [rate for rate, share in shares.items() if share >= ENOUGH]
-    which = "the smallest with 1 %" if enough else "the largest, as none has 1 %"
-    found = f"{which} of tokens outside of the clip range ({found})"
+    which = "the smallest with 1 %" if enough else "the largest, because none has 1 %"
+    found = f"{which} of tokens outside the clip range ({found})"
     return min(enough, default=max(shares)), found

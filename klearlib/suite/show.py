@@ -13,7 +13,7 @@ from klearlib.run.entry import read_metrics, read_samples
 
 
 def show(word: str) -> int:
-    """Print what the policy of a run wrote, behind its scores and what stands beside them.
+    """Print the scores of a run with what goes with them, then what its policy wrote.
 
     Raises ParameterError where there is no such run, KlearError where it keeps no samples.
     """

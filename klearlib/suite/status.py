@@ -1,4 +1,4 @@
-"""What there is: per profile its published notebooks, then the runs that they share."""
+"""What exists: the published notebooks of each profile, then the runs that they share."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def describe_status(only_profile: str = "") -> str:
     """The status of `only_profile`, of all profiles if empty, as text for the terminal.
 
     A notebook is "done" (its results are what its cells, parameters and code give), "outdated" (one
-    of these changed since), "partial" (published with some runs missing) or "broken". Results that
-    came with the repository, or from papermill, share a line; what has no results has none.
+    of these has changed), "partial" (published with some runs missing) or "broken". Results that
+    came with the repository, or from papermill, share a line; without results there is no line.
 
     Raises ParameterError: unknown profile.
     """
@@ -39,7 +39,7 @@ def describe_status(only_profile: str = "") -> str:
 
 
 def _states(place: Place) -> list[str]:
-    """The lines of a results folder; none where nothing is published in it."""
+    """The lines of a results folder; none if nothing is published in it."""
     lines = [f"{place.folder.name} ({place.says()})" if place.changes else place.folder.name]
     others = []
     for name in notebooks_of(place.profile):
@@ -57,7 +57,7 @@ def _states(place: Place) -> list[str]:
 
 
 def _notebook_state(place: Place, notebook: str) -> tuple[str, str]:
-    """One word and its reason for a notebook; a wrong parameter or damaged file is "broken"."""
+    """One word for a notebook and its reason; with a wrong parameter or damaged file "broken"."""
     try:
         published = section(place.folder / notebook)
         if published.get("status") == "complete" and not (place.folder / notebook / CACHE).exists():
@@ -78,7 +78,7 @@ def _notebook_state(place: Place, notebook: str) -> tuple[str, str]:
 
 
 def _describe_runs(runs_dir: Path) -> list[str]:
-    """One line per kind of stage with counts, and one per run that is under way or has an alarm."""
+    """One line per kind of stage with counts, and one per run in progress or with an alarm."""
     lines = []
     for kind in sorted(path for path in runs_dir.glob("[!.]*") if path.is_dir()):
         states = {each: folder_state(each) for each in sorted(kind.iterdir()) if each.is_dir()}
@@ -107,7 +107,7 @@ def _alarms(folder: Path) -> list[str]:
 
 
 def _progress(folder: Path) -> str:
-    """Steps and title (" 12/30 GPPO, seed 0"), as far as the folder's files say them."""
+    """Steps and title (" 12/30 GPPO, seed 0"), as far as the folder's files have them."""
     progress, title = read_progress(folder), title_of(folder)
     steps = f" {progress['done']}/{progress['total']}" if progress else ""
     return steps if title == folder.name else f"{steps} {title}"

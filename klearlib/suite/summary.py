@@ -1,5 +1,5 @@
-"""What `klear run` says at its end: the verdicts, what changed, how long it took, where the report
-is."""
+"""What `klear run` prints at the end: the verdicts, what changed, how long it took, and where the
+report is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COLUMNS = 80
 
 
 def verdicts_of(results: Path) -> dict[str, str]:
-    """Claim -> the word of its verdict, by the claims.json of a results folder; empty if there is
-    none, or no notebook has been run yet."""
+    """Claim -> its verdict word, by the claims.json of a results folder; empty if there is none, or
+    no notebook has been run yet."""
     words = {entry["claim"]: entry["verdict"] for entry in _entries(results)}
     return words if set(words.values()) - {NOT_RUN} else {}
 
@@ -32,7 +32,7 @@ def summary(
 ) -> str:
     """The last lines of a run in `COLUMNS` columns.
 
-    before: `verdicts_of` at its start. computed: the stages that it ran. seconds: that it took.
+    before: `verdicts_of` at its start. computed: the stages that it ran. seconds: how long it took.
     """
     entries, answers = _entries(results), _answers(results)
     shown = [entry for entry in entries if entry["verdict"] != NOT_RUN and not answers]
@@ -65,17 +65,17 @@ def _entries(results: Path) -> list[dict]:
     try:
         return read_json(results / "claims.json")
     except (OSError, ValueError):
-        return []  # the report that comes next writes it anew
+        return []  # the next report rewrites it
 
 
 def _answers(results: Path) -> list[str]:
-    """What notebooks answer beside the claims, see `Section.answers`."""
+    """What notebooks answer besides the claims, see `Section.answers`."""
     sections = map(read_json, sorted(results.glob("*/section.json")))
     return [answer for section in sections for answer in section.get("answers", ())]
 
 
 def _number(entry: dict) -> str:
-    """The smallest of its differences, on which an order hangs, or else the first of what was
+    """The smallest of its differences, which an ordering depends on, or else the first of what was
     measured."""
     if differences := [each["difference"] for each in entry["comparisons"]]:
         if claim(entry["claim"]).unit == "fraction":

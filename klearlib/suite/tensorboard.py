@@ -16,11 +16,11 @@ EVERY_S = 10.0
 
 
 class Mirror:
-    """Writes what runs have logged into a folder that TensorBoard reads, a folder in it for each:
+    """Writes what runs have logged into a folder that TensorBoard reads, with a subfolder for each:
     every number of metrics.jsonl and timings.jsonl, and as ``score`` the mean over benchmarks.
 
-    folder: where; the files of an earlier call are replaced. runs: the folders of the runs, at
-    which it looks at most each `EVERY_S` seconds.
+    folder: where to; the files of an earlier call are replaced. runs: the folders of the runs,
+    read at most every `EVERY_S` seconds.
 
     Raises MissingAsset if TensorBoard is not installed.
     """
@@ -34,11 +34,11 @@ class Mirror:
             ) from error
         self._open, self._folder, self._runs = Writer, folder, tuple(runs)
         self._writers: dict[Path, Writer] = {}
-        self._written: Counter[tuple[Path, str]] = Counter()  # lines of a run, by what they are
+        self._written: Counter[tuple[Path, str]] = Counter()  # lines of a run, by kind
         self._looked = -math.inf
 
     def __call__(self, last: bool = False) -> None:
-        """Write what is new; `last` looks in any case and closes the files."""
+        """Write what is new; `last` always reads, and closes the files."""
         if not last and time.monotonic() - self._looked < EVERY_S:
             return
         self._looked = time.monotonic()

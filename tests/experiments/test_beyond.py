@@ -63,7 +63,7 @@ def test_what_is_not_asked_for_says_so(project):
     found = verdicts(beyond("E2"))
     for other in ("E3", "E4"):
         assert found[other]["verdict"] == "not run"
-        assert found[other]["reason"].endswith("not asked for (explorations): profile full")
+        assert found[other]["reason"].endswith("not asked for: add it to explorations")
 
 
 def test_e2_finds_the_frontier_and_needs_equal_rules_on_policy(project):

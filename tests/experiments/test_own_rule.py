@@ -73,8 +73,11 @@ def test_the_page_followed_to_the_letter(small):
     assert [arm.title for arm in e.rules.values()] == ["GPPO", "half", "fade"]
     assert len(e.runs) == 6
     for name in ("fig2", "rules", "corners"):
-        legend = [text.get_text() for text in e.figure(name).legends[0].get_texts()]
-        assert {"GPPO", "half", "fade"} <= set(legend) and (folder / f"{name}.png").is_file()
+        figure = e.figure(name)
+        kept = [axis.get_legend() for axis in figure.axes if axis.get_legend()]
+        words = {each.get_text() for legend in (*figure.legends, *kept) for each in legend.texts}
+        words |= {axis.get_title(loc="left") for axis in figure.axes}
+        assert {"GPPO", "half", "fade"} <= words and (folder / f"{name}.png").is_file()
     now = done_at(e)
     assert {title: now[title] for title in before} == before  # cached, GPPO's runs included
     assert {"half, seed 0", "fade, seed 1"} <= now.keys()

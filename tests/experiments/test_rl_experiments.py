@@ -202,7 +202,7 @@ def test_a_rule_that_is_younger_than_its_runs_is_exploratory_until_they_run_anew
     registered.note("smoke", runs_dir())
     assert json.loads(path.read_text()) == dict.fromkeys(known, "9999")  # the first time stays
     path.write_text('{"a": ')
-    with pytest.raises(DamagedEntry, match=f"{registered.RULES} is damaged .*put a copy"):
+    with pytest.raises(DamagedEntry, match=f"{registered.RULES} is damaged .*restore a copy"):
         registered.note("smoke", runs_dir())
     path.write_text(json.dumps(dict.fromkeys(known, "9999")))
     statistics = project / "params" / "smoke" / "statistics.yaml"
@@ -288,7 +288,7 @@ def test_options_that_are_written_out_with_their_default_are_no_departure():
     ],
 )
 def test_values_that_print_alike_are_refused(notebook, values):
-    with pytest.raises(ParameterError, match=f"{next(iter(values))} names a value twice"):
+    with pytest.raises(ParameterError, match=f"{next(iter(values))} has a value twice"):
         check(notebook, values)
 
 

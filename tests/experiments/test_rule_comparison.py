@@ -171,10 +171,16 @@ def test_what_was_written_is_counted_by_kind():
         )
     ]
     runs = Results({("gppo", 0): Run("k", {}, [], {}, [line, *late])})
-    assert runs.sample_kinds(first=True) == {"right": 1}
-    found = runs.sample_kinds()
+    assert runs.sample_kinds(0) == {"right": 1}
+    found = runs.sample_kinds(-1)
     assert found == {"wrong": 1, "restated": 2, "truncated": 1, "nonsense": 2}
-    assert Results({("gppo", 0): Run("k", {}, [], {}, [])}).sample_kinds() == {}
+    assert Results({("gppo", 0): Run("k", {}, [], {}, [])}).sample_kinds(-1) == {}
+    thousands = line | {"prompt": "1,500 - 4?", "text": "1500", "reason": "wrong"}
+    assert Results({("gppo", 0): Run("k", {}, [], {}, [thousands])}).sample_kinds(0) == {
+        "restated": 1
+    }
+    negative = thousands | {"text": "-4"}
+    assert Results({("gppo", 0): Run("k", {}, [], {}, [negative])}).sample_kinds(0) == {"wrong": 1}
 
 
 def test_a_real_model_is_shown_beside_the_miniature(project, monkeypatch):
@@ -189,6 +195,12 @@ def test_a_real_model_is_shown_beside_the_miniature(project, monkeypatch):
     miniature, here = e.figure("beside").axes
     titles = [axis.get_title(loc="left") for axis in (miniature, here)]
     assert titles == ["miniature, n = 16", "here, n = 2-6"]
+    row = e.table("rates").query("rule == 'GPPO'").astype({"learning_rate": float})
+    mark, (bars,) = here.containers[1].lines[0], here.containers[1].lines[2]
+    low, high = np.array([path[:, 1] for path in bars.get_segments()]).T
+    for drawn, column in ((mark.get_ydata(), "score"), (low, "low"), (high, "high")):
+        drawn = np.asarray(drawn, dtype=float)[-3:]
+        np.testing.assert_allclose(drawn, 100 * row[column].astype(float))
     widest = [len(axis.containers[0].lines[0].get_xdata()) for axis in (miniature, here)]
     assert widest == [3, 4]  # the variant's rate too
 

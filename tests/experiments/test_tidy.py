@@ -91,6 +91,11 @@ def test_what_is_published_gives_the_same_bytes_without_runs(project):
     (shown,) = {run.key: run for run in read.arms.values() if run.samples}.values()
     assert shown.key == stage.key and shown.samples == [lines[0], lines[2]]
     assert klearlib.results(e.place.folder).samples["step"].tolist() == [1, 20]
+    kept = (folder / "samples.parquet").read_bytes()
+    (folder / "samples.parquet").unlink()  # as versions before 0.25 published
+    assert not any(run.samples for run in Published.read(folder).arms.values())
+    assert not len(klearlib.results(e.place.folder).samples)
+    (folder / "samples.parquet").write_bytes(kept)
     for path in folder.glob("*.csv"):
         path.write_text(path.read_text() + "1\n")  # is written anew
     rebuild(e.place.folder)
@@ -120,7 +125,7 @@ def test_the_frames_are_what_the_tables_say(project):
     assert row["maths A"] == pytest.approx(mine)
     curves = frames.curves.query("metric == 'train/entropy'")
     assert len(curves) == 20 * 2 * len(RATES) * 6 and set(curves["value"]) == {0.5}
-    with pytest.raises(MissingAsset, match="has no runs"):
+    with pytest.raises(MissingAsset, match=r"runs\.parquet: name a folder"):
         klearlib.results(root() / "params")
 
 
@@ -181,7 +186,7 @@ def test_what_cannot_be_joined(project, monkeypatch):
     changed(root() / second / "05_clipping" / "runs.parquet", "weights")
     with pytest.raises(KlearError, match="runs of 0 are in results/piece0 and in results/piece1"):
         merge([first, second], "results/joined")
-    for out, words in ((first, "is there already"), ("results/joined", "is named twice")):
+    for out, words in ((first, "exists already"), ("results/joined", "is named twice")):
         with pytest.raises(ParameterError, match=words):
             merge([first, first] if "twice" in words else [first], out)
     with pytest.raises(ParameterError, match="has no runs"):
@@ -228,7 +233,7 @@ def test_verdicts_by_other_rules_are_not_joined(project, monkeypatch):
         verdict = next(each for each in content["verdicts"] if each["claim"] == "C1")
         verdict["rule"] = f"the digest in {folder}"
         path.write_text(json.dumps(content))
-    with pytest.raises(ParameterError, match="decide C1 by other rules"):
+    with pytest.raises(ParameterError, match="decide C1 by different rules"):
         merge([first, second], "results/joined")
 
 
@@ -258,14 +263,14 @@ def test_runs_of_other_code_are_joined_on_request_alone(project, monkeypatch):
     joined = merge([first, second], "results/joined", other_versions=True).parent
     for _ in range(2):
         notes = Published.read(joined / "05_clipping").section.notes
-        assert notes[-1] == "Joined from runs with other code or libraries: rl."
+        assert notes[-1] == "Joined from runs with different code or libraries: rl."
         rebuild(joined)
 
 
 def test_runs_from_other_worlds_are_never_joined(project, monkeypatch):
     first, second = pieces(project, monkeypatch, [0], [1, 2])
     changed(root() / second / "05_clipping" / "runs.parquet", "made_of")
-    with pytest.raises(ParameterError, match="what rl is made from has other parameters"):
+    with pytest.raises(ParameterError, match="the parameters behind rl differ"):
         merge([first, second], "results/joined", other_versions=True)
 
 

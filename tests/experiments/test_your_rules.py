@@ -80,5 +80,5 @@ def test_a_rule_of_a_cell(project, tmp_path, monkeypatch):
     e = Clipping(ClippingParams(seeds=[0], code=False, **HOW)).add_rule(a_cell.half, label="mine")
     assert [arm.title for arm in e.rules.values()][-1] == "mine"
     assert "import torch" in e.params.rules[-1]["source"]
-    with pytest.raises(ParameterError, match="uses uses EPS of the notebook"):
+    with pytest.raises(ParameterError, match="uses uses EPS from the notebook"):
         e.add_rule(a_cell.uses)

@@ -185,7 +185,7 @@ def test_a_folder_that_a_node_does_not_see_is_named(kept, tmp_path, monkeypatch)
         return known(spec_file, f"/nowhere{log}", *rest)
 
     monkeypatch.setattr(ray_places, "run_stage", elsewhere)
-    with pytest.raises(StageFailed, match=r"No such file .*/nowhere/.*at the same place") as caught:
+    with pytest.raises(StageFailed, match=r"No such file .*/nowhere/.*at the same paths") as caught:
         _run([_walk(0)], tmp_path)
     assert "\n" not in str(caught.value)
 

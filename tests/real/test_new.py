@@ -144,7 +144,10 @@ JUDGE = "def judge(response, problem):\n    return {reward}, True\n"
 
 @pytest.mark.parametrize(
     ("factors", "rate", "words"),
-    [((1, 1000, 10000), 0.01, "smallest with 1 %"), ((0.1, 1), 1e-5, "largest, as none has 1 %")],
+    [
+        ((1, 1000, 10000), 0.01, "smallest with 1 %"),
+        ((0.1, 1), 1e-5, "largest, because none has 1 %"),
+    ],
 )
 def test_a_probe_writes_a_rate_at_which_tokens_leave_the_clip_range(
     project, monkeypatch, capsys, factors, rate, words
@@ -159,7 +162,7 @@ def test_a_probe_writes_a_rate_at_which_tokens_leave_the_clip_range(
     assert load_profile("mine", "05_clipping")["learning_rates"] == [rate]
     assert load_profile("mine", "06_alpha_sweep")["learning_rate"] == rate
     text = (project / "params/mine/05_clipping.yaml").read_text()
-    assert f"# The learning rate is the {words} of tokens outside of the clip range (" in text
+    assert f"# The learning rate is the {words} of tokens outside the clip range (" in text
     assert not [*(project / "results/runs/rl").iterdir()]
     assert not [*(project / "results/runs").glob("*/*/evaluations/test-*")]
 
@@ -181,9 +184,9 @@ def test_a_third_benchmark_counts_and_none_takes_the_name_of_the_worlds_files(pr
 @pytest.mark.parametrize(
     ("benchmarks", "words"),
     [
-        ({"train": {"size": 5, "domain": "math"}}, "train: a name has letters"),
-        ({"math-hard": {"size": 5, "domain": "math"}}, "math-hard: a name has letters"),
-        ({"aime_2025": {}}, "curves of math are those of aime_2024"),
+        ({"train": {"size": 5, "domain": "math"}}, "train: a name has only letters"),
+        ({"math-hard": {"size": 5, "domain": "math"}}, "math-hard: a name has only letters"),
+        ({"aime_2025": {}}, "curves of math are scored on aime_2024"),
     ],
 )
 def test_benchmarks_that_no_run_could_use_are_refused(project, benchmarks, words):
@@ -272,11 +275,11 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
         ),
         (
             {"benchmark": "mine.jsonl"},
-            "0 repeat the question of another, 40 share 9 words in a row with",
+            "0 repeat another's question, 40 share 9 words in a row with",
         ),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
         ({"problems": "gsm9k=mine.jsonl"}, "did you mean 'gsm8k'"),
-        ({"problems": "repeated.jsonl"}, "39 repeat the question of another"),
+        ({"problems": "repeated.jsonl"}, "39 repeat another's question"),
         ({"problems": "three.jsonl"}, "1 of 16 needed problems are left: 2 rows could not be"),
         ({"benchmark": "three.jsonl"}, "three.jsonl: 2 of 3 rows could not be read (no_answer 2)"),
         ({"benchmark": "twice.jsonl"}, "holds 1 problems with the id of another"),

@@ -198,7 +198,7 @@ def test_differences_are_paired_by_seed_in_a_row_of_their_own():
         (line,) = wide
         np.testing.assert_allclose(line.get_ydata(), [mean, mean])
         assert line.get_color() == SERIES["cispo"].color
-        assert bottom.get_title(loc="left") == "Here: less GPPO, by seed"
+        assert bottom.get_title(loc="left") == "Here: minus GPPO, by seed"
     alone = Panel("a", "a", fakes.paper_curves(), frame_of(a), less="gppo")
     assert len(paper_beside_ours([alone]).axes) == 2
 

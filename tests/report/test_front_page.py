@@ -153,11 +153,14 @@ def test_a_result_on_the_front_page_names_its_kind_of_test_and_its_replicates():
         for entry in json.loads(path.read_text(encoding="utf-8")):
             if entry["comparisons"]:
                 entries.setdefault(entry["claim"], []).append(entry)
-    named = re.findall(r"\(([CE]\d+), ([\w-]+), n = (\d+)", found)
+    named = [*re.finditer(r"\(([CE]\d+), ([\w-]+), n = (\d+)", found)]
     assert len(named) > 6
-    for claim, kind, number in named:
-        known = {(e["test"], e["comparisons"][0]["num_replicates"]) for e in entries[claim]}
-        assert (kind, int(number)) in known, claim
+    for each in named:
+        claim, kind, number = each.groups()
+        interval = re.findall(r"\[[+-][\d.]+, [+-][\d.]+\]", found[: each.start()])[-1]
+        own = [entry for entry in entries[claim] if interval in entry["measured"]]
+        of_it = {(one["test"], one["comparisons"][0]["num_replicates"]) for one in own}
+        assert of_it == {(kind, int(number))}, claim
     # no interval stands without them
     sentences = re.split(r"(?<=\.) (?=[A-Z*\d])", found)
     for sentence in sentences:
@@ -166,6 +169,10 @@ def test_a_result_on_the_front_page_names_its_kind_of_test_and_its_replicates():
     falls = {c for c, every in entries.items() if every[-1]["survives_holm"] is False}
     under = next(each for each in sentences if "fall under Holm" in each)
     assert {*re.findall(r"\(([CE]\d+),", under)} <= falls
+    drawn = pd.read_csv(ROOT / "results/next/12_rules/rates.csv").groupby("rule")
+    counts = {int(mine["seeds"].min()) for _, mine in drawn if len(mine) == 4}
+    words = " or ".join(map(str, sorted(counts)))
+    assert f"{words} worlds" in text and sum(len(mine) == 4 for _, mine in drawn) == 7
 
 
 def test_the_front_page_is_read_in_a_minute():

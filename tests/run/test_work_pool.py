@@ -135,8 +135,8 @@ def test_bad_workers(tmp_path, workers):
     ("how", "message"),
     [
         ("asset", r"^arm 1 \(f/\w+\) failed: no model toy-8b: download it, then run again \(log: "),
-        ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it anew \(log: "),
-        ("crash", r"^arm 1 .* was killed by SIGSEGV: running again starts it anew \(log: "),
+        ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it over \(log: "),
+        ("crash", r"^arm 1 .* was killed by SIGSEGV: running again starts it over \(log: "),
         ("full disk", r"^arm 1 .* failed: no space left for .*weights: free some disk space"),
         ("value", r"^arm 1 .* failed: ValueError: eps_low is 2: give less than 1 \(log: .*\)$"),
         ("bug", r"^arm 1 .* failed: RuntimeError: the toy broke \(log: .*\)$"),

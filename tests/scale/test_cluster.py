@@ -21,7 +21,7 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"nodes": 0}, "nodes must be at least 1, got 0"),
         (
             {"gpus_per_node": "4"},
-            "gpus_per_node must be an integer, got '4': it is a text",
+            "gpus_per_node must be an integer, got '4': a string",
         ),
         ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 GPUs of 2 x 4: give a"),
         ({"sequence_parallel": 16}, "sequence_parallel 16 does not divide the 8 GPUs of 2 x 4"),
@@ -29,7 +29,7 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"attention": "flash"}, "attention must be one of ('sdpa', 'eager', 'flash_attention_2')"),
         ({"gpu_memory_share": 1.0}, "gpu_memory_share must be above 0 and at most 0.95, got 1.0"),
         ({"offload": "yes"}, "offload must be true or false, got 'yes'"),
-        ({"modules": "mine"}, "modules must be a list of texts, got 'mine': write [mine]"),
+        ({"modules": "mine"}, "modules must be a list of strings, got 'mine': write [mine]"),
         ({"environment": {"OMP_NUM_THREADS": 1}}, "OMP_NUM_THREADS: 1 must be text: quote it"),
         ({"rollout": "mine"}, "rollout is 'mine' and no module registers it: give vllm or sglang"),
         ({"environment": {1: "a"}}, "environment: 1: 'a' must be text: quote it"),

@@ -85,7 +85,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
         (replace(CLUSTER, verl_lacks="verl is 0.8.0"), TWO, Cost(), "verl is 0.8.0: "),
         (SERVER, PAPERS, Cost(), "asks for 16 GPUs and this machine has 2: use one"),
         (replace(LAPTOP, packages=SERVER.packages), TWO, Cost(), "this machine has none"),
-        (SERVER, replace(TWO, rollout="sglang"), Cost(), "sglang is not installed, which samples"),
+        (SERVER, replace(TWO, rollout="sglang"), Cost(), "sglang, which samples for verl, is not"),
         (
             replace(SERVER, packages=SERVER.packages - {"flash-attn"}),
             replace(TWO, attention="flash_attention_2"),
@@ -93,7 +93,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
             "or set attention: sdpa (for verl with sequence_parallel: 1) in params/gpu/compute",
         ),
         # The nodes of a cluster have the environment of this machine.
-        (CLUSTER, replace(PAPERS, rollout="sglang"), Cost(), "sglang is not installed"),
+        (CLUSTER, replace(PAPERS, rollout="sglang"), Cost(), "sglang, which samples"),
     ],
 )
 def test_each_lack_is_one_line_that_says_what_to_do(lines, machine, how, cost, said):

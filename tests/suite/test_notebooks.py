@@ -325,7 +325,7 @@ def test_two_runs_of_one_profile_do_not_mix(project, reports):
     (project / "results/smoke").mkdir(parents=True)
     with open(project / "results/smoke/.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(KlearError, match="another klear run works on results/smoke"):
+        with pytest.raises(KlearError, match="another klear run is using results/smoke"):
             notebooks.run("smoke")
     assert ran(project) == []
 

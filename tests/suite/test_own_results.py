@@ -108,7 +108,7 @@ def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monke
         with pytest.raises(ParameterError, match="results/mine holds results of"):
             other.publish()
     monkeypatch.setenv(OUT, str(project / "results/smoke"))
-    with pytest.raises(ParameterError, match="for what profile smoke itself has"):
+    with pytest.raises(ParameterError, match="for profile smoke's own results"):
         toy(num_steps=7).publish()
 
 

@@ -1,5 +1,5 @@
 """What the experiments of a profile start from: the embedded world, or a real model and the paper's
-data sets. Both are made of stages, and no experiment needs to know which it has."""
+data sets. Both consist of stages, and no experiment needs to know which it has."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def origin(profile: str, options: DataOptions | None = None, *, world: int = 0) 
     them. world: added to all seeds of worlds.yaml.
 
     Raises:
-        ParameterError: a file of the profile is absent, incomplete or wrong; a world of its own is
-            asked of real data.
+        ParameterError: a file of the profile is missing, incomplete or wrong; or real data are to
+            have more than one world.
     """
-    # Either brings what the other does without: readers of real data sets, writers of small ones.
+    # Each imports what the other does not need: readers of real data sets, writers of small ones.
     if is_real(profile):
         if world:
             raise ParameterError(

@@ -1,4 +1,4 @@
-"""What an experiment may ask of an origin, and the stages on data that are alike for all: from raw
+"""What an experiment may ask of an origin, and the stages on data that all origins share: from raw
 sources to a measured student. Equal stages of all notebooks have one key and run once."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DOMAIN_WORDS = {"math": "maths", "code": "code"}
 
 
 def wrong_words(share: float | None) -> str:
-    """How many of the examples are wrong, in words.
+    """What share of the examples is wrong, in words.
 
     >>> wrong_words(0.15), wrong_words(0.0), wrong_words(None)
     ('15 % wrong', 'only correct', 'as they come')
@@ -32,9 +32,9 @@ class Start:
     """What an RL run starts from and what it is measured on.
 
     `world` holds the benchmarks and the training problems, `pool` (None for all of them) the
-    problems that are left to train on; `benchmarks` maps names to sizes, `deciding` those that
-    decide claims alone, and `compute` says how its stages compute. `profile` is the name of what
-    says how verl trains.
+    problems that are left to train on; `benchmarks` maps names to sizes, `deciding` likewise for
+    those that only decide claims, and `compute` says how its stages compute. `profile` names the
+    profile that says how verl trains.
     """
 
     profile: str
@@ -53,11 +53,11 @@ class Start:
 class Joint:
     """The one model for mathematics and code that notebook 10 trains.
 
-    `params` is what a profile's file says of it. `num_sources` is the number of the best sources of
+    `params` is what a profile's file says of it. `num_sources` is the number of best sources of
     each domain that its examples come from; `long_examples` are further ones that the suite writes
-    itself. YaRN multiplies the positions `yarn_original`, whatever the model's config names; a
-    prompt needs `longest_prompt` of them. `deciding` are what decides on the longer budget, by name
-    and size; where there are none, the benchmarks do.
+    itself. YaRN multiplies the positions `yarn_original`, whatever the model's config says; a
+    prompt needs `longest_prompt` of them. `deciding` decides on the longer budget, by name and
+    size; where it is empty, the benchmarks do.
     """
 
     params: JointMiniatureParams | RealParams
@@ -70,8 +70,8 @@ class Joint:
 
 
 class Origin:
-    """The worlds, models and data of a profile, as stages. A subclass has what is declared here, by
-    domain where a function takes one."""
+    """The worlds, models and data of a profile, as stages. A subclass has what is declared here,
+    per domain if a function takes one."""
 
     rl_start: Callable[[str], tuple[Any, Stage, Stage]]  # parameters, world and SFT checkpoint
     ranked_sources: Callable[[str], list[str]]  # names, the best first
@@ -79,14 +79,14 @@ class Origin:
     sources: Callable[..., list[dict]]
     benchmark_items: Callable[[str], list[dict]]
     curation_inputs: Callable[..., dict[str, Stage]]
-    learnable: Callable[[str], Stage]  # what of the curated sources may be learnt
+    learnable: Callable[[str], Stage]  # the part of the curated sources that may be learnt
     pool: Callable[[], tuple[Stage, str]]  # and file of the maths problems that teachers answer
     # Who decides which of them RL draws from, and which code problems have sound tests; None: all.
     majority_teacher: Callable[[], str | None]
     test_teacher: Callable[[], Stage | None]
     joint_stages: Callable[..., dict[str, Stage]]  # world, base, examples and sft
     joint: Joint
-    # By the names of `klearlib.miniature.stages.data_stages`; an absent one says what to add.
+    # By the names of `klearlib.miniature.stages.data_stages`; a missing one says what to add.
     stages: dict[str, Stage]
     benchmarks: dict[str, dict[str, int | None]]  # name -> number of problems, None for any
     templates: tuple[str, ...]  # phrases that the search for overlap cuts out
@@ -106,8 +106,8 @@ class Origin:
         self._made: dict[str, Stage] = {}
 
     def deciding(self, domain: str) -> dict[str, int]:
-        """The benchmarks of a domain that nothing but verdicts uses, by name and size; where there
-        are none, the others decide."""
+        """The benchmarks of a domain that only verdicts use, by name and size; where there are
+        none, the others decide."""
         return {}
 
     def start(self, domain: str) -> Start:
@@ -130,8 +130,8 @@ class Origin:
         return {name: getattr(self.options, name) for name in names}
 
     def true_answers(self, domain: str) -> Stage:
-        """To the problems of `learnable`."""
-        raise ParameterError("the true answers to the problems of data sets are not known")
+        """The true answers to the problems of `learnable`."""
+        raise ParameterError("the true answers to a data set's problems are not known")
 
     def curated(
         self,
@@ -143,9 +143,8 @@ class Origin:
         words: str = "",
     ) -> Stage:
         """The sources of a domain after deduplication, overlap and tests; with `pool_only` the
-        problems that teachers answer. `templates` and `stop_more_than` are those of the overlap;
-        where they are None, the origin's templates and the options' stop list; `words` goes into
-        the label."""
+        problems that teachers answer. `templates` and `stop_more_than` set the overlap rule; None
+        means the origin's templates and the options' stop list; `words` goes into the label."""
         options, sources = self.options, self.sources(domain, pool_only=pool_only)
         what = self.pool_words[domain] if pool_only else f"{DOMAIN_WORDS[domain]} sources"
         stage = Stage(
@@ -200,8 +199,8 @@ class Origin:
         easy_from: float | None = None,
         reference_responses: int | None = None,
     ) -> Stage:
-        """`size` of a teacher's responses by K-center, after the filters of Table 2, so many of
-        them wrong; None: as they come."""
+        """`size` of a teacher's responses by K-center, after the filters of Table 2, with this
+        share wrong; None: as they come."""
         pool, file = self.pool()
         answers = self.responses(model, num_responses=num_responses)
         inputs = {"responses": answers, "problems": pool}
@@ -226,15 +225,15 @@ class Origin:
         words: str,
         wrong_share: float | None = None,
     ) -> Stage:
-        """`size` examples, None: all, by K-center of the sources of these ranks, 1 the best, of a
-        domain, as far as it has so many. words: the sources in words. wrong_share: of the examples;
-        None: as they come."""
+        """`size` examples (None: all) by K-center from the sources of these ranks of a domain, 1
+        the best, as far as it has that many. words: the sources in words. wrong_share: of the
+        examples; None: as they come."""
         curated, ranked = self._once(self.learnable(domain)), self.ranked_sources(domain)
         problems = curated if wrong_share is None else self._once(self.true_answers(domain))
         if not (there := [rank for rank in ranks if rank <= len(ranked)]):
             raise ParameterError(
                 f"{words} in {DOMAIN_WORDS[domain]}: there are {len(ranked)} sources: "
-                f"name ranks of 1 to {len(ranked)}"
+                f"give ranks from 1 to {len(ranked)}"
             )
         return self._selection(
             {"responses": curated, "problems": problems},
@@ -259,7 +258,7 @@ class Origin:
     def _selection(
         self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters
     ) -> Stage:
-        """`klearlib.curation.select` with the `filters` that do not stand here."""
+        """`klearlib.curation.select` with further `filters`."""
         embedding = {
             each: getattr(self.options, f"embedding_{each}") for each in ("text", "dim", "seed")
         }
@@ -343,7 +342,7 @@ class Origin:
         estimate_s: float | None = None,
         **setting,
     ) -> Stage:
-        """A model on the benchmarks of a domain. world: that holds them, where it is not the
+        """A model on the benchmarks of a domain. world: the stage that holds them, if not the
         domain's; setting: parameters of the stage that differ."""
         options = self.options
         return Stage(

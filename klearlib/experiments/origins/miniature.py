@@ -22,8 +22,8 @@ _ERRS = ("slip_share", "step_noise")
 
 
 class MiniatureOrigin(Origin):
-    """The embedded world of a profile. Each of its files is read where it is needed first: an
-    experiment may do with one of them."""
+    """The embedded world of a profile. Each of its files is read when it is first needed: an
+    experiment may need only one of them."""
 
     templates = tuple(TEMPLATES)
     benchmarks = {  # noqa: RUF012
@@ -144,10 +144,10 @@ class MiniatureOrigin(Origin):
 
 
 class ErringOrigin(MiniatureOrigin):
-    """The miniature with a teacher that errs in one way alone, for E3 of notebook 11: with the
-    habits of the profile's weak teacher ("habit"), or at any step, half as often as those do
-    ("random"); it learns as long as the middle teacher. As often, it was right in 37 % of easy
-    responses where the other was in 65 %, too few to choose from."""
+    """The miniature with a teacher that errs in only one way, for E3 of notebook 11: with the
+    habits of the profile's weak teacher ("habit"), or at any step, half as often as the habits do
+    ("random"); it learns as long as the middle teacher. At the same rate, it was right in 37 % of
+    easy responses where the other was in 65 %, too few to choose from."""
 
     def __init__(self, kind: str, profile: str, options: DataOptions, world: int):
         """kind: one of `ERROR_KINDS`."""

@@ -23,8 +23,8 @@ ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
 
 
 class _Stages(dict):
-    """Stages by name; one that real.yaml has nothing for is an error that says so. what: names in
-    words, and what to do."""
+    """Stages by name; a name that real.yaml has nothing for is an error that says so. what: the
+    names in words, and what to do."""
 
     def __init__(self, profile: str, stages: dict[str, Stage], what: str):
         super().__init__(stages)
@@ -38,8 +38,8 @@ class _Stages(dict):
 class RealOrigin(Origin):
     """A real model, and worlds of the named data sets.
 
-    options: of their curation; None for the defaults with the limits of real.yaml, which the SFT
-    checkpoint of the RL notebooks is made by.
+    options: of their curation; None for the defaults with the limits of real.yaml, as for the SFT
+    checkpoint of the RL notebooks.
     """
 
     templates: tuple[str, ...] = ()
@@ -105,8 +105,8 @@ class RealOrigin(Origin):
         return {"benchmarks": self._collected} | {item["input"]: stage for item, stage in found}
 
     def _data_sets(self, domain: str, *, pool_only: bool) -> Iterator[tuple[dict, Stage]]:
-        """What a curation is told of each data set of real.yaml, and the stage with its files; one
-        that is in both lists comes once."""
+        """What a curation is told of each data set of real.yaml, and the stage with its files; a
+        data set in both lists comes once."""
         real = self._real
         learnt = {} if pool_only else learnt_sets(real, domain)
         pool = real.maths_problems if domain == "math" else real.code_problems
@@ -118,7 +118,7 @@ class RealOrigin(Origin):
             yield item | {key: it for key, it in options.items() if it is not None}, stage
 
     def benchmark_items(self, domain: str) -> list[dict]:
-        del domain  # what is in a test set is trained on in no domain
+        del domain  # the problems of a test set are trained on in no domain
         # The file's name: under the benchmark's own it would be read as the raw data set.
         return [
             {"name": f"{name}.jsonl", "location": f"{name}.jsonl", "input": "benchmarks"}
@@ -148,7 +148,7 @@ class RealOrigin(Origin):
     def joint_stages(
         self, selections: list[Stage], *, seed: int, sft: SFTPhase, yarn_factor: float
     ) -> dict:
-        del yarn_factor  # as in the paper: none of its training is under YaRN
+        del yarn_factor  # as in the paper, which trains nothing under YaRN
         trained = self._trained(selections, seed=seed, sft=sft)
         return {
             "world": Stage(
@@ -175,8 +175,8 @@ class RealOrigin(Origin):
 
     @cached_property
     def _sft(self) -> Stage:
-        """The SFT checkpoint of the RL notebooks: one for all domains; the base model where there
-        is nothing to learn from."""
+        """The SFT checkpoint of the RL notebooks, one for all domains; the base model if there are
+        no sources."""
         real = self._real
         if real.sft_model is not None:
             return self._model(real.sft_model, "SFT checkpoint")
@@ -233,23 +233,24 @@ class RealOrigin(Origin):
             for domain, count in counts.items()
             if problems[domain]
         }
-        return _Stages(self.profile, found, "problems of {name}: name data sets of them")
+        return _Stages(self.profile, found, "problems of {name}: name data sets with them")
 
     def _model(self, model: str, what: str) -> Stage:
-        """A model by its name in real.yaml. what: it in words.
+        """A model by its name in real.yaml. what: the model in words.
 
-        A model of the hub is named by its id in the stage's key, and one of this machine by its
-        content, wherever they are: a clone can be moved, and pieces of two machines be joined.
+        The stage's key names a model of the hub by its id and a local one by its content, wherever
+        it is: so a clone can be moved, and the pieces of two machines can be joined.
         """
         place, real = model_path(model), self._real
         template = real.chat_template and located(real.chat_template)
         budget = max(map(self.max_new_tokens, DOMAIN_WORDS))
+        content, named = content_of(place, OF_A_MODEL), model if place is None else str(place)
         return Stage(
             "model",
             "klearlib.real.model:link_model",
             {
-                **({"model": model} if place is None else {}),
-                "content": content_of(place, OF_A_MODEL),
+                **({} if content else {"model": named}),
+                "content": content,
                 "template_content": content_of(template),
                 "positions": real.max_prompt_tokens + budget,
                 "shape": shape_of_model(real, model),
@@ -257,7 +258,7 @@ class RealOrigin(Origin):
             label=f"{what}: {model}",
             estimate_s=60.0,
             placing={"chat_template": template and str(template)}
-            | ({"model": str(place)} if place else {}),
+            | ({"model": named} if content else {}),
         )
 
     @cached_property
@@ -284,8 +285,8 @@ class RealOrigin(Origin):
         )
 
     def _sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Benchmark -> the problems that it must have: as real.yaml says, else the known number;
-        None for a window whose number the dates decide."""
+        """Benchmark -> how many problems it must have: as real.yaml says, else the known number;
+        None for a window whose dates decide the number."""
         given = {name: self._real.benchmarks[name]["size"] for name in names}
         return {name: SIZES.get(name) if size is None else size for name, size in given.items()}
 
@@ -296,7 +297,7 @@ def learnt_sets(real: RealParams, domain: str) -> dict[str, dict]:
 
 
 def mixed_sets(real: RealParams, domain: str) -> list[str]:
-    """Those of `learnt_sets` that hold both domains."""
+    """The `learnt_sets` that hold both domains."""
     listed = learnt_sets(real, domain)
     return [name for name, how in listed.items() if source_in(name, how).domain == "both"]
 
@@ -309,19 +310,21 @@ def source_in(name: str, how: dict) -> Source:
 def _linked(source: Source, how: dict) -> tuple[Stage, str]:
     """The files of a data set, and where its file or folder is in that stage."""
     location, hub_id = how["location"], how["hub_id"] or source.hub_id
-    # Of a file, the ending says how to read it.
+    # A file's suffix says how to read it.
     name = hub_id.rpartition("/")[2] if location is None else Path(location).name
     place = None if location is None else str(located(location))
+    content = content_of(place and Path(place))
     stage = Stage(
         "data",
         "klearlib.real.data:link_data",
         {
             "hub_id": hub_id,
-            "content": content_of(place and Path(place)),
+            "content": content,
             "name": name,
+            **({} if content else {"location": place}),
         },
         label=f"data set {hub_id if location is None else name}",
         estimate_s=60.0,
-        placing={"location": place},
+        placing={"location": place} if content else {},
     )
     return stage, f"{FILES}/{name}"
