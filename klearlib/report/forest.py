@@ -42,7 +42,7 @@ def _rows(entry: Mapping) -> Iterator[dict]:
         return
     if len(compared) > _MOST:
         name = f"{entry['claim']} {len(compared)} differences"
-        yield {"claim": entry["claim"], "name": name, "text": "in its notebook", "mark": None}
+        yield {"name": name, "text": "in its notebook", "mark": None}
         return
     measured = dict(line.rpartition(": ")[::2] for line in lines_of(entry["measured"]))
     for each in compared:
@@ -52,7 +52,6 @@ def _rows(entry: Mapping) -> Iterator[dict]:
             continue
         ends = [x / each["margin"] for x in ((low, high) if known else (at, at))]
         yield {
-            "claim": entry["claim"],
             "name": f"{entry['claim']} {each['name']}",
             "text": without_counts(measured.get(each["name"], "")),
             "mark": _x(at / each["margin"]),

@@ -4,7 +4,7 @@ the mechanism of the low corner."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from klearlib.report.style import figure_style, new_figure, series_order, series
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _INK, _PALE, _UP, _DOWN, _BAND = "#222222", "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
@@ -61,6 +62,13 @@ def _grid(
     return figure, axes[:count]
 
 
+def _log_ticks(axis: Axes, rates: Sequence[float] | np.ndarray) -> None:
+    """A logarithmic x axis with a tick at each learning rate and no other."""
+    axis.set_xscale("log")
+    axis.set_xticks(rates, labels=[f"{each:g}" for each in rates])
+    axis.set_xticks([], minor=True)
+
+
 def rate_windows(frame: pd.DataFrame) -> Figure:
     """A panel for each rule: its mean score over the learning rate, with the useful rates below.
 
@@ -81,9 +89,7 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
             near = rate[mine["useful"].to_numpy()]
             look = {"color": _BAND, "linewidth": 7, "solid_capstyle": "round"}
             axis.plot(near, [100 * frame["low"].min() - 4] * len(near), marker="o", **look)
-            axis.set_xscale("log")
-            axis.set_xticks(rate, labels=[f"{each:g}" for each in rate])
-            axis.set_xticks([], minor=True)
+            _log_ticks(axis, rate)
             window = " to ".join(f"{each:g}" for each in dict.fromkeys(near[[0, -1]]))
             axis.set_title(f"{textwrap.fill(rule, _TITLE_CHARS)}\nuseful: {window}")
         figure.supylabel("score, percent", fontsize=10)
@@ -93,9 +99,8 @@ def rate_windows(frame: pd.DataFrame) -> Figure:
 def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Mapping[str, str]) -> Figure:
     """A panel for each frame: score over learning rate, a line for each of `rules` that it has.
 
-    rules: series -> title.
-    frames: title -> columns rule (its title), learning_rate, seeds, score, low, high; scores are
-    fractions.
+    rules: series -> title. frames: title -> columns rule (its title), learning_rate, seeds, score,
+    low, high; scores are fractions.
     """
     with figure_style():
         figure = new_figure(10.5, 4.2)
@@ -113,9 +118,7 @@ def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Mapping[str, str]) -> 
                 rate = mine["learning_rate"] * (1 + 0.05 * place)
                 axis.errorbar(rate, score, yerr=spread, linewidth=1.8, label=rule, **look)
             rates = sorted({*frame["learning_rate"].astype(float)})
-            axis.set_xscale("log")
-            axis.set_xticks(rates, labels=[f"{each:g}" for each in rates])
-            axis.set_xticks([], minor=True)
+            _log_ticks(axis, rates)
             axis.set_xlabel("learning rate")
             count = "-".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "0"
             axis.set_title(f"{title}, n = {count}")
