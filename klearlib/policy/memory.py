@@ -73,8 +73,7 @@ def activation_bytes(
     With gradient checkpointing a layer keeps its input alone, and one layer at a time is computed
     again. The backward pass of a layer holds half as much again as its activations; that of the
     head, which comes before, three times a chunk's logits and the gradient of its weights, in bf16
-    once more. A packed row has a mask for each pair of its tokens, where the attention has no
-    kernel for it.
+    once more.
     """
     row_tokens = min(row_tokens or tokens, tokens)
     layer = layer_bytes_per_token(shape, compute=compute, row_tokens=row_tokens)
@@ -83,13 +82,12 @@ def activation_bytes(
     kept = shape.num_layers * layer
     if compute.gradient_checkpointing:
         kept, transient = 4 * shape.hidden_size * shape.num_layers, layer + transient
-    mask = 5 * row_tokens if compute.pack_tokens and compute.attention != "flash_attention_2" else 0
     # Of a GPU, whose chunks are the larger ones.
     chunk = min(tokens, head_chunk_tokens(shape.vocab_size, device="cuda"))
     gradient = _WEIGHT + (_BF16 if compute.precision == "bf16" else 0)
     head = (_HEAD_COPIES * 4 * chunk + gradient * shape.hidden_size) * shape.vocab_size
     ends = 4 * 4 * shape.hidden_size
-    return tokens * (kept + mask + ends) + max(tokens * transient, head)
+    return tokens * (kept + ends) + max(tokens * transient, head)
 
 
 def sampling_bytes(

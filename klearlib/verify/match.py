@@ -327,7 +327,9 @@ def _expression(reading: _Reading) -> str:
 
 
 def _same_unit(gold: _Reading, answer: _Reading) -> bool:
-    return not (gold.unit and answer.unit) or gold.unit == answer.unit
+    units = {gold.unit, answer.unit}
+    # A temperature may say degrees alone.
+    return len(units - {""}) < 2 or ("degree" in units and units & {"celsius", "fahrenheit"} != set())
 
 
 def _worst(found: Iterable[str]) -> str:

@@ -56,7 +56,8 @@ _NEVER_A_UNIT = names(
     """or and not no to by from than plus minus times divided multiplied mod modulo base if is are
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
-    seven eight nine ten about approximately am pm tens ones nines googol doubled tripled inverse
+    seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+    twenty thirty forty fifty sixty seventy eighty ninety about approximately am pm tens ones nines googol doubled tripled inverse
     reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
@@ -67,14 +68,18 @@ _CURRENCY = re.compile(
     rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs\.?|USD|US)\}}) ?"
 )
 _SYMBOLS = names(
-    """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms h hr hrs min sec l L ml mL mph kmh fps
+    """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms rad h hr hrs min sec l L ml mL mph kmh fps
     kJ J kW W V A N Pa kPa Hz mol C F USD"""
 )
 _SAME = aliases(
-    """dollar \0 usd buck; euro \u20ac; pound \u00a3; cent; yuan \u00a5 \u5143; second s sec;
-    minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year;
+    """dollar \0 usd buck; euro \u20ac; pound \u00a3 lb lbs; cent; yuan \u00a5 \u5143; second s sec;
+    minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year; decade;
+    century centurie; millisecond ms; degree ^{\\circ}; radian rad; revolution;
+    celsius C ^{\\circ}C; fahrenheit F ^{\\circ}F; profit gain; loss losse; north; south; east;
+    west; win; defeat;
     meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; millimeter mm millimetre;
-    kilometer km kilometre; inch in inche; foot ft feet; mile mi; gram g; kilogram kg \u5343\u514b;
+    nanometer nm nanometre; kilometer km kilometre; inch in inche; foot ft feet; yard yd; mile mi;
+    gram g; milligram mg; kilogram kg \u5343\u514b; ounce oz; ton t tonne;
     liter l litre; milliliter ml; mile/hour mph; kilometer/hour kmh kph; foot/second fps"""
 )
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
@@ -134,7 +139,8 @@ def without_unit(text: str) -> Quantity:
     body = text[: match.start()].rstrip()
     words = match["words"] or match["above"] or match["symbol"] or match["noun"] or match["han"]
     if words is None:
-        return Quantity(body, currency or _SAME.get(match[0], ""))
+        sign = re.sub(r"\\text\{\}| ", "", match[0])
+        return Quantity(body, currency or _SAME.get(sign, ""))
     read = _unit_words(words, is_text=bool(match["words"] or match["above"]))
     unit_text = text[len(body) :]
     # "18 m" is a length and "18m" a product, "18 men" are people and "18men" is a product.
@@ -191,6 +197,8 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     if len(bare) == 1:
         return _name_of(listed[0]), times
     parts = [word for word in listed if word != "per"]
+    if len(parts) == 1 and listed[0] == "per" and (name := _name_of(parts[0])):
+        return f"/{name}", times
     is_ratio = len(parts) == 2 and ("/" in words or "per" in listed)
     return _ratio(*map(_name_of, parts)) if is_ratio else "", times
 
