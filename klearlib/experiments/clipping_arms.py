@@ -94,13 +94,9 @@ class ClippingArms(Experiment):
     def grid(self) -> dict[Cell, Stage]:
         """(rule, learning rate, seed) -> its run, round-robin over seeds. Of several rates one is
         chosen for each rule by the profile's tuning seeds, which have runs for that alone."""
-        several = len(self.params.learning_rates) > 1
-        tuning = self.statistics.tuning if several else ()
-        return self.cells([*dict.fromkeys([*tuning, *self.params.seeds])])
-
-    def cells(self, seeds: Sequence[int]) -> dict[Cell, Stage]:
         p = self.params
         several = len(p.learning_rates) > 1
+        seeds = dict.fromkeys([*(self.statistics.tuning if several else ()), *p.seeds])
         return {
             (rule, rate, seed): rl_arm(
                 p,

@@ -35,19 +35,6 @@ class Overview(Experiment):
             decides = ", ".join(c.id for c in paper.claims() if c.notebook == each.name)
             yield [each.phase, each.name, decides]
 
-    @table(
-        "The paper's claims, the explorations (E) beyond it, and the notebook that decides each.",
-        columns="claim, title, place, kind, notebook",
-    )
-    def questions(self) -> Rows:
-        for each in paper.claims():
-            place = f"{each.section}, {each.shown}"
-            yield [each.id, each.title, place, each.kind, each.notebook]
-
-    @table("The paper's Table 1, in percent.")
-    def table1(self) -> Frame:
-        return paper.table(1).reset_index(names="model")
-
     def progress(self) -> Frame:
         """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN
         where nothing has run)."""
@@ -72,7 +59,7 @@ class Overview(Experiment):
     def ledger(self) -> Frame:
         import pandas as pd
 
-        columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
+        columns = ["claim", "title", "notebook", "verdict", "measured", "reason", "settle"]
         entries = ledger(self.sections, experiments(), place=self.place)
         return pd.DataFrame(entries)[columns]
 

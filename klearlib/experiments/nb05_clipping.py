@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from klearlib import paper
 from klearlib.experiments import objectives
@@ -27,6 +30,7 @@ from klearlib.report.style import series_order, series_style
 from klearlib.report.verdicts import Evidence, answer
 
 if TYPE_CHECKING:
+    from klearlib.paper import Claim
     from klearlib.rl.coefficients import Rule
 
 
@@ -254,9 +258,9 @@ class Clipping(ClippingArms):
             return "there is only one learning rate: give several (learning_rates)"
         if why := self.why_not_judged(about.arms):
             return why
+        by_rate = {rate: self.at(rate, about.arms, self.params.seeds) for rate in rates}
         if claim_id == "E6":  # log10 of the largest rate at which a run is stable by the rule of C3
-            runs = {rate: self.at(rate, about.arms, self.params.seeds) for rate in rates}
-            return self.paired("E6", *largest_rates(runs, about.arms))
+            return self.paired("E6", *largest_rates(by_rate, about.arms))
         domain, runs, words = "math", self.runs, [self.words_on_rates]
         if claim_id == "C2":
             if not self.params.code:
@@ -268,15 +272,25 @@ class Clipping(ClippingArms):
             values = runs.gradient_norms(), runs.score_changes()
             seeds = runs.common_seeds(about.arms)
             return Evidence(values, seeds, words) if runs else "no run has finished yet"
-        if claim_id == "C25" and not runs.logs(PUSHED_DOWN):
-            return f"no run logs {PUSHED_DOWN}: train the runs again with klear 0.20 or later"
+        if claim_id == "C25":
+            return self._pushed_down(by_rate, about)
         tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
         if claim_id == "C26" and tries < 4:
             return f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
-        numbers = {"C25": runs.pushed_down, "C26": runs.pass_at_half}
-        if claim_id in numbers:
-            return self.paired(claim_id, runs, numbers[claim_id], **how)
+        if claim_id == "C26":
+            return self.paired(claim_id, runs, runs.pass_at_half, **how)
         return self.compared(claim_id, runs, domain, **how)
+
+    def _pushed_down(self, by_rate: Mapping[float, Results], about: Claim) -> Evidence | str:
+        """C25: both rules at the same learning rates, since a larger rate pushes further."""
+        if not all(runs.logs(PUSHED_DOWN) for runs in by_rate.values()):
+            return f"no run logs {PUSHED_DOWN}: train the runs again with klear 0.20 or later"
+        done = set.intersection(*(set(each.common_seeds(about.arms)) for each in by_rate.values()))
+
+        def share(rule: str, seeds: Sequence[int]) -> np.ndarray:
+            return np.mean([runs.pushed_down(rule, seeds) for runs in by_rate.values()], axis=0)
+
+        return self.paired("C25", self.at(min(by_rate), about.arms, [*done]), share)
 
     def notes(self) -> list[str]:
         on_code = []

@@ -18,7 +18,6 @@ from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.paper.schema import Claim
 from klearlib.params import is_real
-from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.section import SampleItem
 from klearlib.report.verdicts import Evidence, verdicts
 from klearlib.rl.rule_table import PUBLISHED
@@ -258,23 +257,6 @@ class Rules(RulePictures):
                     found = self._points(self._scores(runs, rule, both), theirs)
                     row += [found.value, found.low, found.high]
                 yield row
-
-    @table(
-        "Where the gradient of a mini-batch comes from, by corner of the clip range, mean over "
-        "measured steps and replicates: the squared norm of the corner's part, and its cosine with "
-        "the part of the tokens inside; for variants with corner_gradients.",
-        columns="variant, rule, corner, seeds, norm2, norm2_inside, cosine, token_share",
-        when=lambda e: bool(e.measured),
-    )
-    def corners(self) -> Rows:
-        for name, runs in self.measured.items():
-            for rule, mine in runs.each(runs.series()):
-                inside = mine.mean("train/gradient_norm2_inside")
-                for corner in CORNER_TITLES:
-                    row = [name, self.titles.get(rule, rule), corner, len(mine)]
-                    row += [mine.mean(f"train/gradient_norm2_{corner}"), inside]
-                    row += [mine.mean(f"train/gradient_cosine_{corner}")]
-                    yield [*row, mine.mean(f"train/token_share_{corner}")]
 
     @table(
         "One corner left out: GPPO's run at the smallest common rate goes on for four updates at "

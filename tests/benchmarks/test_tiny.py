@@ -59,7 +59,7 @@ def files(folder):
 
 # Those that take 7 to 20 s; the check of a change (.ci/run) has them too.
 SLOW = {
-    *("kills.py", "kill_and_resume.py", "same_cell.py"),
+    *("kills.py", "same_cell.py"),
     *("sampling_speed.py", "answer_judges.py", "rl_round.py"),
 }
 

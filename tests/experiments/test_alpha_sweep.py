@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from fake_runs import HOW, again, finish, verdicts
 
-from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 from klearlib.experiments.objectives import alpha_gradients
 
@@ -80,37 +79,6 @@ def test_two_alphas_decide_c19_alone(project):
     found = verdicts(finished({0.0: 0.5, 0.1: 0.75}, alphas=[0.0, 0.1]))
     assert (found["C8"]["verdict"], found["C19"]["verdict"]) == ("not run", "supported")
     assert found["C8"]["reason"].startswith("alphas has no 0.05 and no 0.2")
-
-
-def test_best_shares_by_hand():
-    """One seed, two problems: a wins unless problem 2 is drawn twice, 1 of 4 equally likely."""
-    shares = best_shares(
-        {"a": np.array([[1.0, 0.0]]), "b": np.array([[0.0, 0.4]])}, num_resamples=40_000
-    )
-    assert shares["a"] == pytest.approx(3 / 4, abs=0.01)
-    # The same over seeds alone: two seeds, one problem.
-    shares = best_shares(
-        {"a": np.array([[1.0], [0.0]]), "b": np.array([[0.0], [0.4]])}, num_resamples=40_000
-    )
-    assert shares["a"] == pytest.approx(3 / 4, abs=0.01)
-    # b is better in the one cell (seed 1, problem 1), by more than a is in the other three: a wins
-    # unless the cell weighs over a third, w_seed * w_problem of {0, .5, 1}: 1, 1 or 1, .5 or .5, 1.
-    a = np.array([[1.0, 1.0], [1.0, 0.0]])
-    b = np.array([[0.0, 0.0], [0.0, 2.0]])
-    shares = best_shares({"a": a, "b": b}, num_resamples=40_000)
-    assert shares["b"] == pytest.approx(1 / 16 + 2 / 8, abs=0.01)
-
-
-def test_ties_are_shared_and_arms_stay_paired():
-    scores = np.array([[0.1, 0.9, 0.4], [0.3, 0.2, 0.8]])
-    shares = best_shares({"a": scores, "b": scores, "c": scores - 1e-6})
-    assert shares == {"a": 0.5, "b": 0.5, "c": 0.0}
-    assert best_shares({"a": scores, "b": scores[::-1]}) == best_shares(
-        {"a": scores, "b": scores[::-1]}
-    )
-    for wrong in ({}, {"a": scores, "b": scores[:1]}, {"a": scores[0]}):
-        with pytest.raises(ValueError, match="expected one array"):
-            best_shares(wrong)
 
 
 def test_autograd_of_equation_14_is_its_closed_form():

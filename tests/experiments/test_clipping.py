@@ -271,6 +271,23 @@ def test_the_largest_stable_rate_of_a_rule_is_found_replicate_by_replicate(proje
     assert "learning_rates" in Clipping(PARAMS).evidence()["E6"]
 
 
+def test_tokens_pushed_down_are_compared_at_the_same_rates(project):
+    """More fall at a larger rate, which Clip-Higher has for its own, and two points more under
+    GPPO at each; steps of the second half do not count."""
+    own = {"clip_higher": max(RATES), "gppo": min(RATES), "cispo": 3e-4}
+    validation = {rule: {rate: 6 if rate == own[rule] else 3 for rate in RATES} for rule in own}
+
+    def metrics(cell):
+        rule, rate, seed = cell
+        share = 0.4 + 100 * rate + 0.01 * seed + (0.02 if rule == "gppo" else 0.0)
+        return lambda step: {"train/pushed_down_share": share if step <= 10 else 0.0}
+
+    finish_grid(validation, metrics=metrics)
+    ((gppo, clip_higher),) = Clipping(GRID).evidence()["C25"].values.values()
+    assert clip_higher == pytest.approx(0.4 + 100 * np.mean(RATES) + np.array([0, 0.01]))
+    assert gppo - clip_higher == pytest.approx([0.02, 0.02])
+
+
 def test_a_grid_of_which_nothing_is_done_publishes(project):
     e = Clipping(GRID)
     assert len(section(e)["missing"]) == 9 * (len(TUNING) + 2) and e.table("rates").empty

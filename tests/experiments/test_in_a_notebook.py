@@ -22,17 +22,17 @@ def test_the_last_cell_builds_the_report_and_links_what_is_there(project, monkey
     report = project / "results" / "smoke" / "report.html"
     assert "Overview" in report.read_text()
     assert "[results/smoke/report.html](../results/smoke/report.html)" in shown
-    assert "[table1](../results/smoke/00_overview/table1.csv)" in shown
+    assert "[pipeline](../results/smoke/00_overview/pipeline.csv)" in shown
 
 
 def test_what_a_cell_writes_into_a_table_is_not_published(project):
     e = Overview(NotebookParams())
-    mine = e.table("table1")
-    mine["of mine"] = 1.0
+    mine = e.table("pipeline")
+    mine["of mine"] = "of mine"
     mine.iloc[0, 0] = "of mine"
-    file = e.publish().parent / "table1.csv"
+    file = e.publish().parent / "pipeline.csv"
     assert "of mine" not in file.read_text()
-    assert "of mine" not in e.table("table1").to_csv()
+    assert "of mine" not in e.table("pipeline").to_csv()
     written = file.read_bytes()
     Overview(NotebookParams()).publish()
     assert file.read_bytes() == written

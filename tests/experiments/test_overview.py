@@ -47,7 +47,7 @@ def test_every_formula_can_be_drawn():
 
 
 def test_every_claim_has_its_notebook():
-    table = Overview(OverviewParams()).table("questions").set_index("claim")
+    table = Overview(OverviewParams()).ledger().set_index("claim")
     assert list(table.index) == [claim.id for claim in claims()]
     assert table.loc["C1", "notebook"] == "05_clipping"
     assert set(table["notebook"]) <= set(catalogue.names())

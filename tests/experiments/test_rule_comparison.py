@@ -147,9 +147,8 @@ def test_the_section_has_its_figures(decides):
     written = json.loads(published(e)["section.json"])
     names = ["coefficients", "windows", "forest", "profile", "mechanism"]
     assert [each["name"] for each in written["figures"]] == names
-    tables = {"rules", "common", "rates", "variants", "corners", "replicates", "looked_at"}
+    tables = {"rules", "common", "rates", "variants", "replicates", "looked_at"}
     assert {each["name"] for each in written["tables"]} == tables | {"left_out"}
-    assert len(e.table("corners")) == 2 * 4
     left_out = e.table("left_out").set_index("left_out")
     assert left_out["seeds"].eq(2).all() and np.isnan(left_out.loc["nothing", "minus_nothing"])
     assert left_out.loc["r low, A < 0", "minus_nothing"] == pytest.approx(10.5)  # 10 and 11
@@ -223,7 +222,7 @@ def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
     for name in ("windows", "forest", "profile", "mechanism"):
         assert [t.get_text() for a in e.figure(name).axes for t in a.texts] == ["not run yet"]
     assert e.figure("coefficients").axes
-    for name in ("rules", "common", "rates", "variants", "corners"):
+    for name in ("rules", "common", "rates", "variants"):
         assert e.table(name).empty and len(e.table(name).columns) > 6
 
 

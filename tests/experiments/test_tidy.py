@@ -121,6 +121,10 @@ def test_the_frames_are_what_the_tables_say(project):
     ends = frames.evaluations.query("benchmark == 'math_a' and step == 20")
     means = ends.assign(score=ends["right"] / ends["n"]).groupby(["series", "seed"])["score"].mean()
     mine = means.loc["learning rate 0.0001: gppo"].loc[[0, 1]].mean()
+    file = pq.read_table(e.place.folder / e.name / "evaluations.parquet")
+    assert file["right_boxed"].null_count == len(file) > file["pass_rate"].null_count > 0
+    assert (frames.evaluations["right_boxed"] == frames.evaluations["right"]).all()
+    assert frames.evaluations["pass_rate"].notna().all()
     row = again(e).table("rates").set_index(["rule", "learning_rate"]).loc[("GPPO", "0.0001")]
     assert row["maths A"] == pytest.approx(mine)
     curves = frames.curves.query("metric == 'train/entropy'")
