@@ -329,7 +329,9 @@ def _expression(reading: _Reading) -> str:
 def _same_unit(gold: _Reading, answer: _Reading) -> bool:
     units = {gold.unit, answer.unit}
     # A temperature may say degrees alone.
-    return len(units - {""}) < 2 or ("degree" in units and units & {"celsius", "fahrenheit"} != set())
+    return len(units - {""}) < 2 or (
+        "degree" in units and units & {"celsius", "fahrenheit"} != set()
+    )
 
 
 def _worst(found: Iterable[str]) -> str:

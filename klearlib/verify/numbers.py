@@ -57,8 +57,9 @@ _NEVER_A_UNIT = names(
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
     seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
-    twenty thirty forty fifty sixty seventy eighty ninety about approximately am pm tens ones nines googol doubled tripled inverse
-    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
+    twenty thirty forty fifty sixty seventy eighty ninety about approximately am pm tens ones nines
+    googol doubled tripled inverse reciprocal fewer below above too many negative sure maybe perhaps
+    alternatively possibly"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
 _MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
@@ -68,8 +69,8 @@ _CURRENCY = re.compile(
     rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs\.?|USD|US)\}}) ?"
 )
 _SYMBOLS = names(
-    """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms rad h hr hrs min sec l L ml mL mph kmh fps
-    kJ J kW W V A N Pa kPa Hz mol C F USD"""
+    """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms rad h hr hrs min sec l L ml mL mph kmh
+    fps kJ J kW W V A N Pa kPa Hz mol C F USD"""
 )
 _SAME = aliases(
     """dollar \0 usd buck; euro \u20ac; pound \u00a3 lb lbs; cent; yuan \u00a5 \u5143; second s sec;
