@@ -67,7 +67,6 @@ def measure(path: Path, num_rows: int) -> dict:
         sources=[{"name": "acereason_math"}],
         benchmarks=[{"name": "synthetic", "input": "here", "location": "b.jsonl"}],
         ngram_words=9,
-        ngram_mode="words",
         templates=[],
         stop_more_than=None,
         need_gold=True,

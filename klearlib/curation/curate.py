@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.funnel import funnel
 from klearlib.curation.normalise import duplicate_digest
-from klearlib.curation.overlap import OverlapIndex, known_templates
+from klearlib.curation.overlap import KNOWN_TEMPLATES, OverlapIndex
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import iter_problems
@@ -43,7 +43,6 @@ def curate(
     sources: list[dict],
     benchmarks: list[dict],
     ngram_words: int,
-    ngram_mode: str,
     templates: list[str],
     stop_more_than: int | None,
     need_gold: bool,
@@ -76,9 +75,8 @@ def curate(
             other arguments of `read_source` but a window.
         benchmarks: each ``{"name": ..., "input": ..., "location": ...}``: one of `benchmarks.SIZES`
             or, under any other name, a file of problems.
-        ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
-        templates: texts that are cut out of items and prompts, besides `overlap.known_templates` of
-            the mode.
+        ngram_words, stop_more_than: n and stop list of `OverlapIndex`.
+        templates: texts that are cut out of items and prompts, besides `overlap.KNOWN_TEMPLATES`.
 
     Raises:
         Stopped: a stop was asked for.
@@ -87,8 +85,7 @@ def curate(
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
-        mode=ngram_mode,
-        templates=[*templates, *known_templates(ngram_mode)],
+        templates=[*templates, *KNOWN_TEMPLATES],
         stop_more_than=stop_more_than,
     )
     readers = {}

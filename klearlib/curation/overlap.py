@@ -19,7 +19,7 @@ from klearlib.curation.normalise import deduplicate, is_word, printed, signed, t
 from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
 
-__all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate", "known_templates"]
+__all__ = ["OverlapIndex", "Removal", "contaminated", "deduplicate"]
 
 
 INSTRUCTIONS = (
@@ -46,11 +46,9 @@ INSTRUCTIONS = (
 )
 """Instructions of Qwen, DAPO, DeepScaleR, LiveCodeBench and OpenThoughts."""
 
-
-def known_templates(mode: str) -> tuple[str, ...]:
-    """The texts around problems that no benchmark is recognised by: what the readers of code
-    problems write under them (`data.code.REQUESTS`) and, in mode ``words``, `INSTRUCTIONS`."""
-    return REQUESTS if mode == "whitespace" else REQUESTS + INSTRUCTIONS
+KNOWN_TEMPLATES = REQUESTS + INSTRUCTIONS
+"""The texts around problems that no benchmark is recognised by: `INSTRUCTIONS` and what the readers
+of code problems write under them."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,8 @@ class OverlapIndex:
     Args:
         benchmarks: by name, the (id, text) of its items.
         n: words of an n-gram, at least 1.
-        mode: ``words`` is the rule of this module. ``whitespace`` is that of open-r1: lower case,
-            words between blanks, no equality of short texts, no instructions cut out.
         templates: texts that are cut out of items and prompts before the search: what stands before
-            and behind one are two parts, across which there is no n-gram. None: `known_templates`.
+            and behind one are two parts, across which there is no n-gram. None: `KNOWN_TEMPLATES`.
         stop_more_than: n-grams that more than so many items hold remove nothing; None stops none.
             An item of which no n-gram is left still removes a prompt of equal words.
 
@@ -107,17 +103,14 @@ class OverlapIndex:
         benchmarks: Mapping[str, Iterable[tuple[str, str]]],
         *,
         n: int = 9,
-        mode: str = "words",
         templates: Sequence[str] | None = None,
         stop_more_than: int | None = None,
     ) -> None:
         if type(n) is not int or n < 1:
             raise KlearError(f"n must be a whole number from 1, got {n!r}")
-        self._n, self._mode = n, mode
-        templates = (
-            known_templates(mode) if templates is None else [*texts_of(templates, "templates")]
-        )
-        cut = {tuple(self._words(template)) for template in templates} - {()}
+        self._n = n
+        templates = KNOWN_TEMPLATES if templates is None else [*texts_of(templates, "templates")]
+        cut = {tuple(words(printed(template))) for template in templates} - {()}
         self._template = _pattern(cut, between=" ")
         # A text without any of these words holds no template: most need no search.
         self._longest_words = {max(found, key=len) for found in cut}
@@ -141,7 +134,7 @@ class OverlapIndex:
                 for found in parts:
                     for start in range(len(found) - n + 1):
                         holders.setdefault(" ".join(found[start : start + n]), set()).add(number)
-                if whole and mode == "words":
+                if whole:
                     removal = Removal(*self._items[number], whole, 1, False)
                     self._equal.setdefault(whole, removal)
         # n-gram -> the first item that holds it, and how many do
@@ -173,14 +166,11 @@ class OverlapIndex:
         if ngram is not None:
             first, count = self._ngrams[ngram]
             return Removal(*self._items[first], ngram, count, count > 1)
-        return self._equal.get(self._whole(prompt, parts)) if self._equal else None
-
-    def _words(self, text: str) -> list[str]:
-        return words(printed(text)) if self._mode == "words" else text.lower().split()
+        return self._equal.get(self._whole(prompt, parts))
 
     def _parts(self, text: str) -> list[list[str]]:
         """The words of `text`, part by part: where a template was cut out, a new part begins."""
-        found = self._words(text)
+        found = words(printed(text))
         if self._longest_words.isdisjoint(found):
             return [found]
         # A line break stands for what is cut: no word holds one.
@@ -190,7 +180,7 @@ class OverlapIndex:
         """What a text is compared by as a whole: its words, and for fewer than n words the signs as
         well; "" for a text without words."""
         found = " ".join(chain.from_iterable(parts))
-        if self._mode == "words" and found and sum(map(len, parts)) < self._n:
+        if found and sum(map(len, parts)) < self._n:
             return " ".join(self._signed_template.sub(" ", signed(text)).split()).rstrip(" =")
         return found
 

@@ -162,7 +162,6 @@ class DataOptions:
     where it says."""
 
     ngram_words: int = count("words that a prompt may not share with a benchmark", 9, 9)
-    ngram_mode: str = choice("what a word is", "words", "whitespace", paper=NOT_STATED)
     stop_more_than: int | None = count(
         "n-grams that more items hold remove nothing", None, NOT_STATED
     )

@@ -193,7 +193,6 @@ def near_held_out(
     problems: Iterable[Problem],
     *,
     ngram_words: int,
-    ngram_mode: str,
 ) -> Iterator[bool]:
     """Whether each of `prompts`, in order, has the words of one of the validation `problems` or
     shares an n-gram with one alone.
@@ -202,12 +201,11 @@ def near_held_out(
     contains a single integer t, the number of test cases" stands in most of Codeforces. So, unlike
     in the search for benchmarks, an n-gram that several of them hold removes nothing.
 
-    ngram_words, ngram_mode: as of `klearlib.curation.curate`.
+    ngram_words: as of `klearlib.curation.curate`.
     """
     index = OverlapIndex(
         {"validation": [(problem.id, problem.prompt) for problem in problems]},
         n=ngram_words,
-        mode=ngram_mode,
         stop_more_than=1,
     )
     return (index.removal(prompt) is not None for prompt in prompts)

@@ -18,7 +18,6 @@ from klearlib.run.folder import RunFolder
 ITEM = "How many ways are there to seat ten guests around one round table?"
 HOW = {
     "ngram_words": 9,
-    "ngram_mode": "words",
     "templates": [],
     "stop_more_than": None,
     "need_gold": True,
@@ -216,10 +215,9 @@ def kinds(out: Path) -> set[str]:
     return {duplicate_key(p.prompt).decode() for p in iter_problems(out / "problems.jsonl")}
 
 
-@pytest.mark.parametrize("mode", ["words", "whitespace"])
-def test_order_changes_nothing_but_which_copy_is_first(place, mode):
+def test_order_changes_nothing_but_which_copy_is_first(place):
     """Copies in which only one has the overlap, the tests or the gold come in every order."""
-    marked = ITEM.replace(" ten ", " $ten$ ")  # the same prompt, without a 9-gram between blanks
+    marked = ITEM.replace(" ten ", " $ten$ ")  # the same prompt in other characters
     code = [program("Echo.", n) for n in (2, 16, 30)] + [program(ITEM, 16), program("Twice.", 4)]
     maths = [*MATHS, {"problem": marked, "answer": "1"}, {"problem": ITEM, "answer": "1"}]
     found, fates = [], []
@@ -231,12 +229,12 @@ def test_order_changes_nothing_but_which_copy_is_first(place, mode):
         write_lines(place / "code.jsonl", code)
         sources = [MATHS_SOURCE, CODE_SOURCE]
         shuffle.shuffle(sources)
-        out = run(place, f"out{seed}", sources, ngram_mode=mode)
+        out = run(place, f"out{seed}", sources)
         found.append(kinds(out))
         rejects = [r for r in read_lines(out / "rejects.jsonl") if r["reason"] == "overlap"]
         fates.append(sorted((r["source"], r["detail"]) for r in rejects))
     assert found[0] and all(kind == found[0] for kind in found)
-    assert (duplicate_key(ITEM).decode() in found[0]) == (mode == "whitespace")
+    assert duplicate_key(ITEM).decode() not in found[0]
     assert fates[0] and all(fate == fates[0] for fate in fates)
 
 

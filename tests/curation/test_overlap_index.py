@@ -1,9 +1,6 @@
-"""What a removal says, boilerplate and the stop list, open-r1's way, and what readers of code
-problems write around them, which is nobody's contamination."""
+"""What a removal says, boilerplate and the stop list, and what readers of code problems write
+around them, which is nobody's contamination."""
 
-import random
-
-import pytest
 from raw_rows import ROWS
 
 from klearlib.curation.overlap import OverlapIndex, Removal, contaminated
@@ -87,42 +84,6 @@ def test_templates_are_cut_out_of_both_sides():
     assert cut == [Removal("b", "1", "what is two plus two", 1, False), None]
 
 
-def open_r1(prompts: list[str], documents: list[str], n: int) -> list[bool]:
-    """Lower case, words between blanks, any shared n-gram."""
-
-    def ngrams(text: str) -> set[str]:
-        words = text.lower().split()
-        return {" ".join(words[i : i + n]) for i in range(len(words) - n + 1)}
-
-    known = set().union(*map(ngrams, documents))
-    return [not known.isdisjoint(ngrams(prompt)) for prompt in prompts]
-
-
-@pytest.mark.parametrize("n", [2, 5, 8])
-def test_mode_whitespace_is_the_rule_of_open_r1(n):
-    draw = random.Random(n)
-    words = ["a", "A", "b,", "b", "c.", "\\boxed{}", "é", "e\u0301", "ﬁ", "x\u200by", "<p>", "答案"]
-    words = words[: 4 + 8 * (n < 4)]
-
-    def text() -> str:
-        return "".join(w + draw.choice(" \n\u00a0\t") for w in draw.choices(words, k=3 * n))
-
-    documents, prompts = [text() for _ in range(4)], [text() for _ in range(300)]
-    prompts += [documents[0].upper(), "a b"]
-    documents.append("a b")  # shorter than n: open-r1 does not find it
-    index = OverlapIndex({"d": [("", document) for document in documents]}, n=n, mode="whitespace")
-    expected = open_r1(prompts, documents, n)
-    assert [removal is not None for removal in index.removals(prompts)] == expected
-    assert 0.02 < sum(expected) / len(expected) < 0.98
-
-
-def test_mode_whitespace_keeps_instructions_and_glued_signs():
-    tail = "Please reason step by step, and put your final answer within \\boxed{}."
-    index = OverlapIndex({"b": [("1", f"What is it? {tail}")]}, mode="whitespace")
-    found = index.removals([f"Who is he? {tail}", tail.replace(",", " ,")])
-    assert found[0].ngram == "please reason step by step, and put your final" and found[1] is None
-
-
 def all_forms(words: list[str], name: str, number: int) -> list[str]:
     """The prompt of a problem that asks this, of every data set that adds words of its own."""
     question = " ".join(words)
@@ -152,12 +113,11 @@ ONE = all_forms([f"alpha{i}" for i in range(12)], "aleph", 3)
 TWO = all_forms([f"beta{i}" for i in range(12)], "bet", 4)
 
 
-@pytest.mark.parametrize("mode", ["words", "whitespace"])
-def test_different_problems_share_no_two_words_in_a_row(mode):
-    index = OverlapIndex({"b": [(str(i), p) for i, p in enumerate(ONE)]}, n=2, mode=mode)
+def test_different_problems_share_no_two_words_in_a_row():
+    index = OverlapIndex({"b": [(str(i), p) for i, p in enumerate(ONE)]}, n=2)
     assert index.removals(TWO) == [None] * len(TWO)
     assert index.removals(ONE).count(None) == 0
-    told = OverlapIndex({"b": [("1", ONE[0])]}, n=2, mode=mode, templates=())
+    told = OverlapIndex({"b": [("1", ONE[0])]}, n=2, templates=())
     assert told.removals(TWO[:1])[0].ngram, "without the templates the request is shared"
 
 

@@ -137,12 +137,3 @@ def test_all_ways_through_the_search_agree():
     assert [index.removals([text])[0] for text in texts[:500]] == alone[:500]
     flags = contaminated(texts, [text for _, text in items]).tolist()
     assert flags == [removal is not None for removal in alone]
-
-
-def test_the_rule_of_open_r1_knows_no_signs_of_short_texts():
-    index = OverlapIndex({"b": [("1", "What is a - b?")]}, mode="whitespace", n=5)
-    assert [r is not None for r in index.removals(["what is a - b?", "what is a + b?"])] == [
-        True,
-        False,
-    ]
-    assert index.removals(["a - b?"]) == [None]

@@ -136,7 +136,7 @@ def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
     write_problems(problems, tmp_path / "problems" / "problems.jsonl")
     inputs = {"problems": tmp_path / "problems", "benchmarks": tmp_path}
     how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": []}
-    how |= {"ngram_words": 9, "ngram_mode": "words"}
+    how |= {"ngram_words": 9}
     build(RunFolder(tmp_path / "world"), inputs, num_train_problems=9, **how)
     rows = rows_of(tmp_path / "world" / "rejects.jsonl")
     reasons = {row["id"]: row["reason"] for row in rows}
@@ -262,5 +262,5 @@ def test_no_training_problem_is_a_variant_of_a_validation_problem(project):
 def test_what_several_validation_problems_say_removes_nothing():
     problems = [Problem(str(n), LONG + f"Do {n} of it.", "1") for n in range(3)]
     prompts = [LONG + "Something else.", LONG + "do 1 OF it", "What is 2 + 2?"]
-    rule = {"ngram_words": 9, "ngram_mode": "words"}
+    rule = {"ngram_words": 9}
     assert list(near_held_out(prompts, problems, **rule)) == [False, True, False]

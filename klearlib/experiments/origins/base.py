@@ -153,7 +153,7 @@ class Origin:
             {
                 "sources": sources,
                 "benchmarks": self.benchmark_items(domain),
-                **self.told("ngram_words", "ngram_mode"),
+                **self.told("ngram_words"),
                 "templates": list(self.templates if templates is None else templates),
                 "stop_more_than": stop_more_than or options.stop_more_than,
                 "need_gold": False,

@@ -132,7 +132,7 @@ class RealOrigin(Origin):
             {
                 "domain": domain,
                 "mixed": mixed_sets(self._real, domain),
-                **self.told("ngram_words", "ngram_mode"),
+                **self.told("ngram_words"),
             },
             # One checkpoint learns both domains, so neither's validation problems may be in either.
             {"curated": self.curated(domain)}
@@ -224,7 +224,7 @@ class RealOrigin(Origin):
                     "num_train_problems": count,
                     "num_validation": real.num_validation,
                     "benchmarks": list(self._every[domain]),
-                    **self.told("ngram_words", "ngram_mode"),
+                    **self.told("ngram_words"),
                 },
                 {"problems": self.curated(domain, pool_only=True), "benchmarks": self._collected},
                 label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
