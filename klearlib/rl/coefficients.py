@@ -53,7 +53,7 @@ class Rule:
     weights: w(log_ratio, advantage, response) -> constant factors of the tokens, from the three of
         all K tokens of an optimiser mini-batch at the weights of now: log r float64, A, and the
         number of the response, counted from 0, in whose order the tokens are. All are [K]. It costs
-        a forward pass more, see `klearlib.rl.batch_weights`.
+        a forward pass more, see `klearlib.rl.mismatch.weighted`.
 
     Raises:
         ValueError: a number out of range, or a function beside corners.

@@ -1,4 +1,5 @@
-"""How far the trainer's log-probabilities are from the sampler's, and the factor that corrects it.
+"""How far the trainer's log-probabilities are from the sampler's, and the constant factors of
+tokens: the one that corrects it, and those of a rule that weighs whole responses or mini-batches.
 
 The rollouts were drawn from the sampler's policy q, and the loss treats them as drawn from the
 trainer's policy p at the same weights. Another engine, precision or batch makes the two differ.
@@ -9,10 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from klearlib.rl.rollouts import Row
+
+if TYPE_CHECKING:
+    from klearlib.rl.coefficients import Rule
 
 NUM_QUARTERS = 4
 
@@ -26,7 +31,7 @@ class Mismatch:
     the cache shows in the later ones.
 
     max_tokens: the token budget of a response. corrected_tokens, factor_sum, capped_tokens: the
-    factors of `corrected` and `batch_weights.weighted`.
+    factors of `corrected` and `weighted`.
 
     >>> seen = Mismatch(max_tokens=8)
     >>> seen.add(torch.tensor([0.5, -1.0]), torch.tensor([0, 7]))
@@ -83,10 +88,24 @@ def corrected(
     """
     ratios = [log_ratio(row, before).exp() for row, before in zip(rows, sampled, strict=True)]
     factors = [ratio.clamp(max=cap) for ratio in ratios]  # float64 [T] each
-    return weigh(rows, factors, mismatch, cut_at=cap)
+    return _weigh(rows, factors, mismatch, cut_at=cap)
 
 
-def weigh(
+def weighted(rows: Sequence[Row], now: Sequence[Row], *, rule: Rule, counts: Mismatch) -> list[Row]:
+    """`rows` with the factor of each token that ``rule.weights`` gives, times the one that it has.
+
+    rows: a mini-batch. now: the same with `logp_old` by the current weights. counts: of the
+    factors; those that are 0 count as capped.
+    """
+    ratios = [log_ratio(new, row) for new, row in zip(now, rows, strict=True)]  # float64 [T] each
+    lengths = torch.tensor([len(each) for each in ratios])
+    advantage = torch.tensor([row.advantage for row in rows], dtype=torch.float64)
+    response = torch.arange(len(rows)).repeat_interleave(lengths)  # [K]
+    factors = rule.weights(torch.cat(ratios), advantage[response], response)  # [K]
+    return _weigh(rows, factors.split(lengths.tolist()), counts, cut_at=0.0)
+
+
+def _weigh(
     rows: Sequence[Row], factors: Sequence[torch.Tensor], counts: Mismatch, *, cut_at: float
 ) -> list[Row]:
     """`rows` with a factor for each token, times the one that it has; those that are `cut_at` count

@@ -18,12 +18,11 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.rl import schedule
 from klearlib.rl.alarms import Alarms
-from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule
 from klearlib.rl.gradient_measures import corner_gradients
 from klearlib.rl.logprobs import read_tokens, trainer_logprobs
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, corrected, observe
+from klearlib.rl.mismatch import Mismatch, corrected, observe, weighted
 from klearlib.rl.objective import rl_loss
 from klearlib.rl.policy_lag import PastWeights
 from klearlib.rl.rollouts import (

@@ -8,8 +8,7 @@ from published_objectives import OBJECTIVES, Batch, example
 
 from klearlib.params import RLOptions
 from klearlib.rl.advantages import group_advantages
-from klearlib.rl.batch_weights import weighted
-from klearlib.rl.mismatch import Mismatch, corrected
+from klearlib.rl.mismatch import Mismatch, corrected, weighted
 from klearlib.rl.objective import rl_loss
 from klearlib.rl.rollouts import Row, token_batch
 from klearlib.rl.rule_specs import MAKERS, check_function, rule_from
