@@ -66,17 +66,6 @@ class SourceReader:
         """Rows so far."""
         return self.num_kept + self.num_rejected.total()
 
-    def summary(self) -> str:
-        """One line with the numbers of the rows read so far."""
-        rejected, dropped = (
-            ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
-            for counts in (self.num_rejected, self.num_dropped)
-        )
-        return (
-            f"{self.name}: {self.num_kept} of {self.num_read} rows kept; "
-            f"rejected: {rejected or 'none'}"
-        ) + (f"; responses dropped: {dropped}" if dropped else "")
-
     def __iter__(self) -> Iterator[SourceRow]:
         for row in self.account():
             if isinstance(row, Reject):
