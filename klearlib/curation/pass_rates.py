@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +26,13 @@ class PassRate:
     """What a model's n responses to one problem gave.
 
     `num_not_judged` of them could not be judged (``timeout``, ``judge_error``) and are among the
-    wrong ones. `mean_tests_passed` is the mean share of tests that a response's program passed.
+    wrong ones.
     """
 
     id: str
     num_responses: int
     num_correct: int
     num_not_judged: int
-    mean_tests_passed: float | None = None
 
     @property
     def pass_rate(self) -> float:
@@ -48,15 +47,11 @@ class PassRate:
 
 def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
     """The pass rate of a problem with these verdicts on its n >= 1 responses."""
-    reports = [verdict.report for verdict in verdicts if verdict.report is not None]
     return PassRate(
         id=problem_id,
         num_responses=len(verdicts),
         num_correct=sum(verdict.correct for verdict in verdicts),
         num_not_judged=sum(verdict.reason in NOT_JUDGED for verdict in verdicts),
-        mean_tests_passed=(
-            sum(report.pass_rate for report in reports) / len(verdicts) if reports else None
-        ),
     )
 
 
@@ -67,7 +62,13 @@ def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
 
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
     """What `write_pass_rates` wrote, by problem id."""
-    return {row["id"]: PassRate(**row) for row in read_lines(path)}
+    return rates_by_id(read_lines(path))
+
+
+def rates_by_id(rows: Iterable[Mapping]) -> dict[str, PassRate]:
+    """Rows with the fields of `PassRate` by problem id; published ones may have another field."""
+    names = [each.name for each in fields(PassRate)]
+    return {row["id"]: PassRate(*(row[name] for name in names)) for row in rows}
 
 
 def difficulties(
@@ -120,12 +121,6 @@ def rejected_by_pass_rate(
         "" if keeps(rate.pass_rate) else TOO_FEW_JUDGED if keeps(rate.highest_pass_rate) else below
         for rate in (rates[name] for name in ids)
     ]
-
-
-def kept_by_majority(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[bool]:
-    """For each problem, whether more than half of its responses pass the rule-based validator: the
-    paper keeps such maths problems for RL, with responses of DeepSeek-R1 (3.2.1)."""
-    return kept_by_pass_rate(ids, rates, threshold=0.5, keep_equal=False)
 
 
 def keep_by_pass_rate(

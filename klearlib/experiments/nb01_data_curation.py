@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.curation.pass_rates import PassRate, difficulties, kept_by_majority
+from klearlib.curation.pass_rates import (
+    PassRate,
+    difficulties,
+    kept_by_pass_rate,
+    rates_by_id,
+)
 from klearlib.data.lines import read_lines
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
@@ -97,10 +102,7 @@ class DataCuration(DataExperiment):
 
     @cached_property
     def pass_rates(self) -> dict[str, dict[str, PassRate]]:
-        return {
-            name: {row["id"]: PassRate(**row) for row in rows}
-            for name, rows in self.answered.items()
-        }
+        return {name: rates_by_id(rows) for name, rows in self.answered.items()}
 
     @table(
         "Rows of each source, stage by stage.",
@@ -203,7 +205,8 @@ class DataCuration(DataExperiment):
             yield [f"SFT, {domain}", problems, responses, "1.5M samples, both domains"]
         if rates := self.pass_rates.get("strong"):
             rule = f"RL, math: majority of {self.params.num_responses} of the strong teacher"
-            yield [rule, sum(kept_by_majority(list(rates), rates)), None, "88K, majority of 16"]
+            kept = kept_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
+            yield [rule, sum(kept), None, "88K, majority of 16"]
         if card := self.cards.get("code"):
             rule = f"RL, code: at least {self.params.data_options.min_tests} tests"
             learnt = self.data.ranked_sources("code")

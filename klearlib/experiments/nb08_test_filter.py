@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cached_property
 
-from klearlib.curation.pass_rates import PassRate, kept_by_pass_rate
+from klearlib.curation.pass_rates import PassRate, kept_by_pass_rate, rates_by_id
 from klearlib.experiments.nb07_soft_reward import CodeRL
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import filtered_code_start, teacher_pass_rates
@@ -76,7 +76,7 @@ class TestFilter(CodeRL):
         return {seed: rates for seed, rates in found.items() if rates}
 
     def rates_of(self, seed: int) -> dict[str, PassRate]:
-        return {row["id"]: PassRate(**row) for row in self.teacher_rates.get(str(seed), ())}
+        return rates_by_id(self.teacher_rates.get(str(seed), ()))
 
     @fact
     def flawed(self) -> dict[str, bool]:

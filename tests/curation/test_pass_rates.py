@@ -2,6 +2,7 @@
 stage that applies one."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -9,8 +10,8 @@ from klearlib.curation.pass_rates import (
     PassRate,
     difficulties,
     keep_by_pass_rate,
-    kept_by_majority,
     kept_by_pass_rate,
+    rates_by_id,
     rejected_by_pass_rate,
     write_pass_rates,
 )
@@ -19,7 +20,7 @@ from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
 
 COUNTS = {"none": 0, "under": 7, "half": 8, "over": 9, "all": 16}
-RATES = {name: PassRate(name, 16, count, 0, 0.9) for name, count in COUNTS.items()}
+RATES = {name: PassRate(name, 16, count, 0) for name, count in COUNTS.items()}
 PROBLEMS = [Problem(name, "?", tests=(TestCase("1", stdin=""),)) for name in COUNTS]
 
 
@@ -68,7 +69,7 @@ def test_kept_and_rejected_add_up_to_what_was_read(stages, tmp_path):
 
 def test_the_judges_failures_are_no_reason_of_the_filters(stages, tmp_path):
     write_problems(PROBLEMS, stages["world"] / "problems.jsonl")
-    rates = RATES | {"under": PassRate("under", 16, 7, 2, 0.9)}
+    rates = RATES | {"under": PassRate("under", 16, 7, 2)}
     write_pass_rates(rates.values(), stages["pass_rates"] / "pass_rates.jsonl")
     rule = {"threshold": 0.5, "keep_equal": True, "problems": "problems.jsonl"}
     problems, rejects, card = filtered(stages, tmp_path / "f", **rule)
@@ -99,8 +100,13 @@ def test_the_threshold_itself_is_easy_and_a_judges_failure_is_neither(easy_from,
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 16])
 def test_a_majority_is_more_than_half(n):
     rates = {str(count): PassRate(str(count), n, count, 0) for count in range(n + 1)}
-    kept = kept_by_majority(list(rates), rates)
+    kept = kept_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
     assert kept == [2 * count > n for count in range(n + 1)]
+
+
+def test_published_rows_with_a_field_more_are_read():
+    rate = PassRate("a", 16, 8, 1)
+    assert rates_by_id([{"mean_tests_passed": 0.9, **asdict(rate)}]) == {"a": rate}
 
 
 def test_what_could_not_be_judged_is_counted_apart_from_what_is_wrong():

@@ -119,7 +119,7 @@ def judged(filtered) -> TestFilter:
     (world.path / "truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     world.finish()
     rates = RunFolder(filtered.folder(filtered.teacher))
-    write_pass_rates([PassRate(name, 16, n, 0, 0.9) for name, _, n in TRUTH], rates.path / RATES)
+    write_pass_rates([PassRate(name, 16, n, 0) for name, _, n in TRUTH], rates.path / RATES)
     rates.finish()
     return again(filtered)
 
