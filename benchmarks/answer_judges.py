@@ -21,7 +21,8 @@ from pathlib import Path
 import math_verify
 from common import arguments_of, keep
 
-from klearlib.verify.answers import close_pool, verify_answers
+from klearlib.verify.answers import verify_answers
+from klearlib.verify.pool import close_pool
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "verify"
 sys.path.insert(0, str(TESTS))

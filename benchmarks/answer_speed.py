@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator
 import math_verify
 from common import arguments_of, keep
 
-from klearlib.verify.answers import close_pool, verify_answers
+from klearlib.verify.answers import verify_answers
+from klearlib.verify.pool import close_pool
 
 Pair = tuple[str, str]
 _MATRIX = "\\begin{%smatrix} %d & %d \\\\ %d & %d \\end{%smatrix}"

@@ -26,7 +26,8 @@ from common import arguments_of, keep
 from klearlib.data.sources import read_source
 from klearlib.records import OUTCOMES
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.programs import ProgramJob, close_pool, run_many
+from klearlib.verify.pool import close_pool
+from klearlib.verify.programs import ProgramJob, run_many
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))

@@ -11,9 +11,9 @@ from klearlib.verify import MAX_TIMEOUT_S, answer_judge, extract
 from klearlib.verify.extract import MAX_ANSWER_CHARS
 from klearlib.verify.match import BEST_FIRST, Undecided, match
 from klearlib.verify.plain import plain_text
-from klearlib.verify.pool import ask, close_pool
+from klearlib.verify.pool import ask
 
-__all__ = ["ANSWER_FORMS", "close_pool", "verify_answer", "verify_answers"]
+__all__ = ["ANSWER_FORMS", "verify_answer", "verify_answers"]
 
 ANSWER_FORMS = ("written", "equivalent")
 
@@ -98,7 +98,7 @@ def verify_answers(
         answer_form: ``"written"``: where the gold answer is a written number, so is a right answer,
             and an expression equal to it is ``not_worked_out``; ``"equivalent"``: it is right.
         workers: how many judge processes this Python process may grow to; None for one per usable
-            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay till `pool.close_pool`.
         timeout_s: wall-clock seconds for one answer, from the moment a process takes it. Time in
             which it was ready to run and had no core does not count, up to five times the limit.
 

@@ -16,7 +16,7 @@ from klearlib.verify.fences import last_code_block
 from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.programs import ProgramJob, run_many
 
-__all__ = ["USUAL_IMPORTS", "chosen_tests", "verify_programs"]
+__all__ = ["chosen_tests", "verify_programs"]
 
 
 def chosen_tests(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from klearlib.errors import KlearError
 from klearlib.records import TestCase, TestReport
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S, program_judge
-from klearlib.verify.pool import ask, close_pool
+from klearlib.verify.pool import ask
 from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox import active_tier
 from klearlib.verify.sandbox_server import MAX_STRETCH
 
-__all__ = ["ProgramJob", "close_pool", "run_many", "run_tests"]
+__all__ = ["ProgramJob", "run_many", "run_tests"]
 
 _SLACK_S = 60.0
 _MOST_REMEMBERED = 20_000
@@ -123,7 +123,7 @@ def run_many(
     Args:
         jobs: `ProgramJob` or mappings of its fields.
         workers: how many judge processes this Python process may grow to; None for one per usable
-            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay till `pool.close_pool`.
         remember: take the report of an equal job that an earlier such call of this Python process
             ran, where no limit and no failure of the judge was involved; a policy writes the same
             programs many times.

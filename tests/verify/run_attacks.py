@@ -184,7 +184,8 @@ def run_all(places: Outside, per_theme: int | None) -> tuple[list[str], float]:
     from honest_programs import HONEST
 
     from klearlib.verify import pool, program_judge
-    from klearlib.verify.programs import ProgramJob, close_pool, run_many
+    from klearlib.verify.pool import close_pool
+    from klearlib.verify.programs import ProgramJob, run_many
 
     themes: dict[str, list] = {}
     for program in (*ATTACKS, *HONEST):

@@ -11,7 +11,8 @@ from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Problem, TestCase, TestReport
 from klearlib.verify import code_answers
-from klearlib.verify.code_answers import USUAL_IMPORTS, chosen_tests, verify_programs
+from klearlib.verify.code_answers import chosen_tests, verify_programs
+from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.programs import ProgramJob, run_many
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
 

@@ -19,7 +19,8 @@ from processes import is_running, wait_until
 import klearlib
 from klearlib.records import TestCase
 from klearlib.verify import answer_judge, answers, pool, program_judge
-from klearlib.verify.answers import close_pool, verify_answer, verify_answers
+from klearlib.verify.answers import verify_answer, verify_answers
+from klearlib.verify.pool import close_pool
 from klearlib.verify.programs import ProgramJob, run_many, run_tests
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
