@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,7 @@ def evaluate_all(
             each,
             [next(verdicts) for _ in asked.problems],
             benchmark=asked.benchmark,
-            sampling=asked.settings.record() | engine.setting,
+            sampling=asdict(asked.settings) | engine.setting,
         )
         for asked, each in zip(measurements, groups, strict=True)
     ]

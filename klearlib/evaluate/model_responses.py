@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,7 +70,7 @@ def asked_model(
     sampling = {
         "model": model_path,
         "weights": weights_of(model_path),
-        **settings.record(),
+        **asdict(settings),
         "engine": compute.engine,
         "precision": compute.precision,
         "batch_rows": compute.batch_rows,

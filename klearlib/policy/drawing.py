@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -26,9 +26,6 @@ class SamplingSettings:
     max_tokens: int
     seed: int
     repetition_penalty: float = 1.0
-
-    def record(self) -> dict:
-        return asdict(self)
 
 
 def draw(
