@@ -128,7 +128,7 @@ class Problem:
     `entry_point` names the function, or the method of a class ``Solution``, that ``call`` and
     ``asserts`` tests call. `preset` says what programs find around them, a name of
     `klearlib.verify.presets.PRESETS`. `date` is the day of the contest (ISO 8601), for benchmark
-    windows.
+    windows; `difficulty` is that of the miniature's problems, 0 elsewhere.
 
     >>> Problem(id="chain-0", prompt="What is 2 + 2?", answer="4").answer
     '4'

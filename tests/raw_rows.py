@@ -161,20 +161,19 @@ CODEFORCES = {
     "executable": True,
     "generated_tests": 12,
 }
-WRONG_COUNTS = {f"DeepSeek-R1-Distill-Qwen-{size}B": n for size, n in ((1.5, 9), (7, 5), (32, 1))}
 SKYWORK_MATH = {
     "data_source": "train-math-deepscaler",
     "prompt": messages("What is 2 + 2?"),
     "ability": "math",
     "reward_model": {"ground_truth": '["4"]', "style": "rule"},
-    "extra_info": {"index": 0, "model_difficulty": WRONG_COUNTS},
+    "extra_info": {"index": 0, "model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": 5}},
 }
 SKYWORK_CODE = {
     "data_source": "train-code-taco-medium",
     "prompt": messages("Print the square of n."),
     "ability": "code",
     "reward_model": {"ground_truth": PAIRS, "style": "rule"},
-    "extra_info": {"index": 0, "model_difficulty": WRONG_COUNTS},
+    "extra_info": {"index": 0, "model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": 5}},
 }
 DEEPCODER = {
     "problem": "Print the square of n.",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from klearlib.data.code_tests import (
     assert_tests,
@@ -21,7 +20,7 @@ from klearlib.data.code_tests import (
     pytest_tests,
 )
 from klearlib.data.declaration import data_set
-from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked, whole_number
+from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked
 from klearlib.data.windows import in_window
 from klearlib.errors import KlearError
 from klearlib.records import Problem, SourceRow, TestCase
@@ -57,14 +56,12 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
     "apache-2.0",
     "question input_output starter_code",
     config="ALL",
-    optional="difficulty",
 )
 def taco(row: Row) -> SourceRow:
     """As APPS."""
     question, starter = row.asked("question"), row.text("starter_code")
     cases = row.cases(question, row.value("input_output"), "input_output", starter)
-    levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
-    return SourceRow(_paired(row, cases, levels))
+    return SourceRow(_paired(row, cases))
 
 
 @data_set(
@@ -73,18 +70,16 @@ def taco(row: Row) -> SourceRow:
     "mit",
     "problem_id question input_output starter_code",
     hub_file="{split}.jsonl",
-    optional="difficulty",
     has_ids=True,
 )
 def apps(row: Row) -> SourceRow:
     """``input_output``: see `paired_tests` for lists of lines, wrapped outputs and integer keys."""
     row.own_id("problem_id")
     cases = json_or_none(row.value("input_output"), "input_output")
-    levels = ("introductory", "interview", "competition")
-    return SourceRow(_paired(row, cases, levels))
+    return SourceRow(_paired(row, cases))
 
 
-def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
+def _paired(row: Row, cases: object) -> Problem:
     if not cases:
         raise UnusableRow("no_tests", "input_output is empty")
     tests, entry_point = paired_tests(cases, "input_output")
@@ -94,7 +89,6 @@ def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
         prompt=prompt_of(question, starter=starter, function=entry_point),
         tests=tests,
         entry_point=entry_point,
-        difficulty=level_of(row, levels),
     )
 
 
@@ -102,10 +96,9 @@ def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
     "open-r1/codeforces",
     "code",
     "cc-by-4.0",
-    "id description input_format output_format interaction_format note examples rating "
+    "id description input_format output_format interaction_format note examples "
     "official_tests official_tests_complete input_mode generated_checker executable",
     config="default",
-    optional="contest_start",
     has_ids=True,
 )
 def codeforces(row: Row) -> SourceRow:
@@ -113,8 +106,7 @@ def codeforces(row: Row) -> SourceRow:
     comparison of outputs can judge.
 
     The tests that the authors generated are in files of their own (``generated_tests`` counts them)
-    and are not read. `Problem.difficulty` is the rating, `Problem.date` the day of
-    ``contest_start``, in seconds since 1970.
+    and are not read.
     """
     row.own_id("id")
     parts = [row.question("description")]
@@ -143,20 +135,10 @@ def codeforces(row: Row) -> SourceRow:
     if not cases:
         raise UnusableRow("no_tests", "official_tests holds no whole test")
     tests, _ = listed_tests(cases, "official_tests")
-    start = whole_number(row.value("contest_start", optional=True))
-    problem = Problem(
-        id=row.id,
-        prompt="\n\n".join([*parts, _READ_STDIN]),
-        tests=tests,
-        difficulty=whole_number(row.value("rating")),
-        date=datetime.fromtimestamp(start, UTC).date().isoformat() if start else "",
-    )
-    return SourceRow(problem)
+    return SourceRow(Problem(row.id, "\n\n".join([*parts, _READ_STDIN]), tests=tests))
 
 
-@data_set(
-    "Skywork/Skywork-OR1-RL-Data", "code", "unknown", "prompt reward_model extra_info", split="code"
-)
+@data_set("Skywork/Skywork-OR1-RL-Data", "code", "unknown", "prompt reward_model", split="code")
 def skywork_or1_code(row: Row) -> SourceRow:
     """A whole prompt, and ``reward_model.ground_truth``, JSON of ``{"inputs", "outputs",
     "fn_name"?}``, of ``{"assert_case": [...]}``, or of LeetCode's ``{"import_prefix", "test_code",
@@ -167,9 +149,7 @@ def skywork_or1_code(row: Row) -> SourceRow:
     if not cases:
         raise UnusableRow("no_tests", "reward_model.ground_truth is empty")
     tests, entry_point = _skywork_tests(cases)
-    difficulty = skywork_difficulty(row)
-    problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point, difficulty=difficulty)
-    return SourceRow(problem)
+    return SourceRow(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
@@ -186,11 +166,6 @@ def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
     if isinstance(cases, list):
         return listed_tests(cases, "ground_truth")
     return paired_tests(cases, "ground_truth")
-
-
-def skywork_difficulty(row: Row) -> int:
-    """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard."""
-    return int(row.value("extra_info")["model_difficulty"]["DeepSeek-R1-Distill-Qwen-7B"])
 
 
 @data_set(
@@ -315,7 +290,6 @@ def mbpp(row: Row) -> SourceRow:
     "private_test_cases metadata",
     config="release_v6",
     split="test",
-    optional="difficulty",
     has_ids=True,
 )
 def livecodebench(row: Row, window: tuple[str, str] | None = None) -> SourceRow:
@@ -353,7 +327,6 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> SourceRow:
         tests=tests,
         entry_point=entry_point,
         date=day,
-        difficulty=level_of(row, ("easy", "medium", "hard")),
         preset="lcb",
     )
     return SourceRow(problem)
@@ -366,8 +339,3 @@ def prompt_of(question: str, *, starter: str, function: str | None) -> str:
     else:
         request = _READ_STDIN if function is None else f"{_WRITE_FUNCTION} {function}."
     return f"{question}\n\n{request}"
-
-
-def level_of(row: Row, levels: tuple[str, ...]) -> int:
-    word = row.columns.get("difficulty")
-    return levels.index(word) + 1 if word in levels else 0  # from 1

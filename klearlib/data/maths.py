@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from klearlib.data.code import skywork_difficulty
 from klearlib.data.declaration import data_set
 from klearlib.data.reasoning import boxed_answer, only_response, thought_fault
 from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
@@ -36,9 +35,7 @@ def deepscaler(row: Row) -> SourceRow:
     return SourceRow(problem, (LabelledResponse(solution),))
 
 
-@data_set(
-    "Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model extra_info", split="math"
-)
+@data_set("Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model", split="math")
 def skywork_or1_math(row: Row) -> SourceRow:
     """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds."""
     prompt = row.user_prompt("prompt")
@@ -50,7 +47,7 @@ def skywork_or1_math(row: Row) -> SourceRow:
     if not texts:
         raise UnusableRow("no_answer", f"{_TRUTH} is an empty list")
     answer = texts[0] if len(texts) == 1 else texts
-    return SourceRow(Problem(row.id, prompt, answer, difficulty=skywork_difficulty(row)))
+    return SourceRow(Problem(row.id, prompt, answer))
 
 
 @data_set(

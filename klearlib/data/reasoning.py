@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from klearlib.data.declaration import data_set
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
-from klearlib.data.rows import Row, UnusableRow, message_texts, whole_number
+from klearlib.data.rows import Row, UnusableRow, message_texts
 from klearlib.records import LabelledResponse, Problem, SourceRow
 
 R1, QWQ = "DeepSeek-R1", "QwQ-32B"
@@ -101,9 +101,7 @@ def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
     return labels
 
 
-@data_set(
-    "open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "difficulty domain conversations"
-)
+@data_set("open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "domain conversations")
 def openthoughts3(row: Row) -> SourceRow:
     """``conversations`` of a human and QwQ-32B. `Problem.family` is ``domain``."""
     pairs = message_texts(row.value("conversations"), role="from", text="value")
@@ -117,8 +115,7 @@ def openthoughts3(row: Row) -> SourceRow:
     row.hash_id(question)
     if not question:
         raise UnusableRow("no_problem", "the human says nothing")
-    difficulty = whole_number(row.value("difficulty"))
-    problem = Problem(row.id, question, difficulty=difficulty, family=row.text("domain"))
+    problem = Problem(row.id, question, family=row.text("domain"))
     return SourceRow(problem, only_response(response, teacher=QWQ))
 
 

@@ -140,12 +140,6 @@ def is_null(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def whole_number(value: object) -> int:
-    """A number as int; 0 for null, NaN and what is no number."""
-    is_finite = isinstance(value, float) and math.isfinite(value)
-    return int(value) if type(value) is int or is_finite else 0
-
-
 def gold_text(value: object, column: str) -> str:
     """A gold answer as text; numbers are written out, 73.0 as 73.
 

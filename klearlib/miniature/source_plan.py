@@ -110,7 +110,6 @@ class RawItem:
     tests: tuple[TestCase, ...] = ()
     responses: tuple[str, ...] = ()
     are_correct: tuple[bool, ...] = ()
-    difficulty: int = 0
 
     @property
     def response(self) -> str:
@@ -133,15 +132,10 @@ def openr1_math(item: RawItem) -> dict:
 
 
 def openthoughts3(item: RawItem) -> dict:
-    """open-thoughts/OpenThoughts3-1.2M: one turn of a human and one of the teacher. difficulty is
-    null for mathematics."""
+    """open-thoughts/OpenThoughts3-1.2M: one turn of a human and one of the teacher."""
     turns = [{"from": "human", "value": item.prompt}]
     turns += [{"from": "gpt", "value": text} for text in item.responses[:1]]
-    return {
-        "difficulty": item.difficulty if item.domain == "code" else None,
-        "domain": item.domain,
-        "conversations": turns,
-    }
+    return {"domain": item.domain, "conversations": turns}
 
 
 def numinamath_1_5(item: RawItem) -> dict:
@@ -188,7 +182,6 @@ def skywork_or1_math(item: RawItem) -> dict:
     return {
         "prompt": [{"role": "user", "content": item.prompt}],
         "reward_model": {"ground_truth": json.dumps(golds)},
-        "extra_info": {"model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": item.difficulty}},
     }
 
 

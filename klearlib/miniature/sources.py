@@ -208,7 +208,7 @@ class _Desk:
 
     def _item(self, draft: problems.Draft | code_problems.Draft) -> RawItem:
         name = f"{self._plan.name}-{next(self._numbers)}"
-        item = RawItem(name, self._plan.domain, draft.prompt, difficulty=draft.difficulty)
+        item = RawItem(name, self._plan.domain, draft.prompt)
         if self._plan.domain == "math":
             return self._with_answer(item, draft)
         if not self._plan.rank:

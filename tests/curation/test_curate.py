@@ -33,7 +33,7 @@ def write_lines(path: Path, rows: list[dict]) -> None:
 def thought(question: str, answer: str) -> dict:
     """A row of OpenThoughts3."""
     turns = [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
-    return {"difficulty": None, "source": "x", "domain": "math", "conversations": turns}
+    return {"source": "x", "domain": "math", "conversations": turns}
 
 
 def program(question: str, num_tests: int) -> dict:

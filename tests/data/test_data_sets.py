@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raw_rows import CODE_THOUGHT, OPENR1, ROWS, THOUGHT, WRONG_COUNTS, livecodebench_row, messages
+from raw_rows import CODE_THOUGHT, OPENR1, ROWS, THOUGHT, livecodebench_row, messages
 
-from klearlib.data.rows import REASONS, UnusableRow, gold_text, whole_number
+from klearlib.data.rows import REASONS, UnusableRow, gold_text
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import LabelledResponse, TestCase
@@ -137,7 +137,6 @@ REJECTS = [
     ("skywork_or1_math", truth("[4"), "bad_json"),
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
     ("skywork_or1_math", {"reward_model": {}}, "no_answer"),
-    ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
     ("klear_math", {"prompt": messages("x", "assistant")}, "unknown_format"),
     ("gsm8k", {"answer": "4"}, "no_answer"),
     ("gsm8k", {"answer": "#### $1,500 dollars\nextra"}, "unknown_format"),
@@ -153,7 +152,6 @@ REJECTS = [
     ("codeforces", {"official_tests": None}, "no_tests"),
     ("codeforces", {"official_tests": [{"input": "1...", "output": "1"}]}, "no_tests"),
     ("codeforces", {"examples": [{"input": "\ud800", "output": "1"}]}, "unknown_format"),
-    ("codeforces", {"contest_start": 1504535700000}, "unknown_format"),
     *(
         (name, {column: value}, "unknown_format")
         for name, column in IDS.items()
@@ -217,26 +215,9 @@ def test_responses_of_openr1_keep_the_label_of_each():
     assert reader.num_dropped == {"unclosed_think": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "number"),
-    [
-        ("openthoughts3", {}, 0),
-        ("openthoughts3", {"difficulty": 7}, 7),
-        ("skywork_or1_math", {}, WRONG_COUNTS["DeepSeek-R1-Distill-Qwen-7B"]),
-        ("codeforces", {}, 1900),
-        ("taco", {}, 2),
-        ("taco", {"difficulty": "UNKNOWN_DIFFICULTY"}, 0),
-        ("apps", {}, 2),
-        ("livecodebench", {}, 1),
-    ],
-)
-def test_difficulties(name, change, number):
-    assert given_by(name, change).problem.difficulty == number
-
-
 def test_codeforces_leaves_out_the_tests_that_were_cut_off():
     problem = given_by("codeforces", {}).problem
-    assert (problem.tests, problem.date) == (SQUARES, "2017-09-04")
+    assert problem.tests == SQUARES
     for part in ("Print the square", "One line with n.", "Its square.", "Mind zero.", "9"):
         assert part in problem.prompt
     assert len(given_by("codeforces", {"official_tests_complete": True}).problem.tests) == 3
@@ -299,7 +280,7 @@ def test_an_id_that_is_null_gives_way_to_a_hash(name):
     assert len(ids) == 1 and len(ids.pop().rpartition("-")[2]) == 16
 
 
-def test_golds_and_whole_numbers_of_any_kind():
+def test_golds_of_any_kind():
     given = {"4 ": "4", 4: "4", 73.0: "73", 0.5: "0.5", 10**6: "1000000", "a\r\nb": "a\nb"}
     for value, text in given.items():
         assert gold_text(value, "answer") == text
@@ -307,8 +288,6 @@ def test_golds_and_whole_numbers_of_any_kind():
         with pytest.raises(UnusableRow) as error:
             gold_text(value, "answer")
         assert error.value.reason == "unknown_format"
-    assert whole_number(7.0) == 7 and whole_number(10**400) == 10**400
-    assert [whole_number(v) for v in (True, float("inf"), "7", None)] == [0] * 4
     with pytest.raises(AssertionError):
         UnusableRow("no_such_reason", "")
 
