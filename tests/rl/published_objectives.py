@@ -61,13 +61,6 @@ def leave_one_out(batch: Batch) -> Tensor:
     return batch.rewards - others / (batch.rewards.shape[1] - 1)
 
 
-def whitened(batch: Batch) -> Tensor:
-    """2501.03262, the form with a baseline: less the mean of the group, then whitened over all
-    tokens. Read: OpenRLHF/OpenRLHF experience_maker.py, of the authors: population deviation."""
-    by_token = centred(batch).reshape(-1, 1).expand_as(batch.mask)[batch.mask]
-    return (centred(batch) - by_token.mean()) / by_token.std(correction=0)
-
-
 MEANS: dict[str, Callable[[Batch, Tensor], Tensor]] = {
     "token": lambda batch, values: batch.total(values).sum() / batch.mask.sum(),
     "sequence": lambda batch, values: batch.average(values).mean(),
@@ -128,25 +121,19 @@ def cispo(batch: Batch, adv: Tensor, *, low=None, high) -> Tensor:
     return torch.clamp(batch.ratio, low, high).detach() * adv * batch.logp
 
 
-def aspo(batch: Batch, adv: Tensor, *, eps, eps_rest=None, quantile=0.8, cap) -> Tensor:
-    """2510.06062. Read: wizard-III/Archer2.0 core_algos.py (compute_policy_loss_archer) and
-    dp_actor.py, where eps_rest holds for the tokens of high entropy of a response."""
-    if eps_rest is not None:
-        entropy = torch.where(batch.mask, batch.entropy, math.nan)
-        common = batch.entropy <= torch.nanquantile(entropy, quantile, dim=1, keepdim=True)
-        eps = _either(common, eps, eps_rest)
+def aspo(batch: Batch, adv: Tensor, *, eps, cap) -> Tensor:
+    """2510.06062, with one eps for all tokens. Read: wizard-III/Archer2.0 core_algos.py
+    (compute_policy_loss_archer) and dp_actor.py."""
     up, down = torch.clamp(batch.ratio, max=1 + eps), torch.clamp(batch.ratio, min=1 - eps)
     capped = cap * adv * batch.logp
     flipped = torch.where(1 / up > cap, capped, (up / up.detach()) / up.detach() * adv)
     return torch.where(adv < 0, torch.where(down > cap, capped, down * adv), flipped)
 
 
-def gspo(batch: Batch, adv: Tensor, *, low, high, by_token=False) -> Tensor:
+def gspo(batch: Batch, adv: Tensor, *, low, high) -> Tensor:
     """2507.18071, and LUSPO (2602.05261) with a sum over tokens; no code of the authors. Read: trl
-    grpo_trainer.py, OpenRLHF models/loss.py; by_token: verl core_algos.py, trl gspo_token."""
+    grpo_trainer.py, OpenRLHF models/loss.py."""
     ratio = torch.exp(batch.average(batch.log_ratio))
-    if by_token:
-        ratio = ratio.detach() * torch.exp(batch.logp - batch.logp.detach())
     return clip(batch, adv, low=low, high=high, ratio=ratio)
 
 
@@ -246,12 +233,11 @@ def _outward(batch: Batch, adv: Tensor) -> tuple[Tensor, Tensor]:
     return (log_ratio * adv > 0) & batch.mask, log_ratio**2
 
 
-def m2po(batch: Batch, adv: Tensor, *, budget, tokens="outward") -> Tensor:
+def m2po(batch: Batch, adv: Tensor, *, budget) -> Tensor:
     """2510.01161, the largest dropped. Read: AReaL areal/trainer/ppo/actor.py (of the proximal
-    policy) and docs/en/algorithms/m2po.md (of pi, as here), both of all tokens; the outward ones
-    are the set of `m2po_capped`."""
+    policy) and docs/en/algorithms/m2po.md (of pi, as here), both of all tokens; here of the outward
+    ones, the set of `m2po_capped`."""
     out, square = _outward(batch, adv)
-    out = batch.mask if tokens == "all" else out
     ascending = square[out].sort().values
     fits = ascending.cumsum(0) / torch.arange(1, len(ascending) + 1) < budget
     largest = ascending[fits].max() if fits.any() else -1.0
@@ -293,10 +279,8 @@ OBJECTIVES: dict[str, Callable[[Batch], Tensor]] = {
     "cispo_one_sided": objective(cispo, high=1.28),
     "cispo_cap_5": objective(cispo, high=5.0),
     "aspo": objective(aspo, eps=0.2, cap=3.0),
-    "aspo_entropy": objective(aspo, eps=0.2, eps_rest=0.4, cap=3.0),
     "dr_grpo": objective(clip, "budget", centred, **PPO),
     "gspo": objective(gspo, "sequence", low=1 - 3e-4, high=1 + 4e-4),
-    "gspo_token": objective(gspo, "sequence", low=1 - 3e-4, high=1 + 4e-4, by_token=True),
     "luspo": objective(gspo, "sequence_sum", low=1 - 2e-3, high=1 + 2.5e-3),
     "gmpo": objective(gmpo, "sequence", c=0.4),
     "sapo": objective(sapo, "sequence", tau_positive=1.0, tau_negative=1.05),
@@ -310,12 +294,9 @@ OBJECTIVES: dict[str, Callable[[Batch], Tensor]] = {
     "bapo": objective(bapo, low=(0.6, 0.9), high=(1.2, 3.0), step=0.05, target=1.0, cap=3.0),
     "vespo": objective(vespo, positive=(2.0, 3.0), negative=(3.0, 2.0)),
     "m2po": objective(m2po, budget=0.04),
-    "m2po_all": objective(m2po, budget=0.04, tokens="all"),
     "m2po_capped": objective(m2po_capped, budget=0.04),
-    "m2po_floors": objective(m2po_capped, budget=0.04, floor_low=0.3, floor_high=0.5),
     "opsm": objective(opsm, **HIGHER, delta=0.5),
     "rloo": objective(lambda batch, adv: adv * batch.logp, "sequence_sum", leave_one_out),
-    "reinforce_pp_baseline": objective(clip, advantage=whitened, **PPO),
 }
 
 

@@ -231,16 +231,13 @@ def test_code_and_mathematics_in_one_batch():
     assert code.rewards == (1.0, -0.5, -0.5) and maths.rewards == (-1.0, 1.0, -1.0)
 
 
-def test_a_group_shares_the_tests_that_were_chosen_for_its_problem():
-    """docs/deviations.md, D10: equal programs of a group must never get different rewards."""
-    problem = Problem("c", "?", tests=TESTS)
-    responses = [[_response(_program("print(1)"))] * 8]
-    rewards = set()
-    for seed in range(12):
-        (found,) = judge_groups([problem], responses, **JUDGING, max_tests=4, tests_seed=seed)
-        assert len(set(found.rewards)) == 1
-        assert len(found.verdicts[0].report.outcomes) == 4
-        (again,) = judge_groups([problem], responses, **JUDGING, max_tests=4, tests_seed=seed)
-        assert again.rewards == found.rewards
-        rewards |= set(found.rewards)
-    assert len(rewards) > 1, "another seed chooses other tests"
+def test_another_seed_chooses_other_tests():
+    """docs/deviations.md, D10."""
+    problem, responses = Problem("c", "?", tests=TESTS), [[_response(_program("print(1)"))]]
+    outcomes = {
+        judge_groups([problem], responses, **JUDGING, max_tests=4, tests_seed=seed)[0]
+        .verdicts[0]
+        .report.outcomes
+        for seed in range(4)
+    }
+    assert {*map(len, outcomes)} == {4} and len(outcomes) > 1

@@ -8,7 +8,7 @@ import torch
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.reader import reader_of
 from klearlib.sft.batches import Example
-from klearlib.sft.objective import log_likelihood_loss, shares, token_mask
+from klearlib.sft.objective import shares, token_mask
 from klearlib.sft.train import batch_gradient
 
 _DRAWS = random.Random(2)
@@ -103,24 +103,6 @@ def test_shares_by_hand_whole_and_in_parts(normalizer, denominator, expected):
     assert whole.tolist() == pytest.approx(expected, rel=1e-12)
     how = {"normalizer": normalizer, "denominator": denominator}
     assert torch.equal(torch.cat([shares(part, **how) for part in TWO_LENGTHS.split(1)]), whole)
-
-
-def test_sequence_sum_is_eq_8_as_printed_and_the_token_mean_times_the_mean_length():
-    """L = -1/N sum_{j=1}^N sum_{t=1}^{T_j} log pi(y_t^(j))."""
-    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    logits.requires_grad_()
-    tokens, mask = torch.tensor([[1, 4, 0], [2, 3, 3]]), torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()
-    printed = 0.0
-    for j, length in enumerate(TWO_LENGTHS.tolist()):
-        for t in range(length):
-            printed = printed - torch.softmax(logits[j, t], -1)[tokens[j, t]].log() / 2
-    (expected,) = torch.autograd.grad(printed, logits)
-    for normalizer, factor in (("sequence_sum", 1.0), ("token", 2.0)):  # mean length (3 + 1) / 2
-        logp = torch.log_softmax(logits, -1).gather(2, tokens[..., None])[..., 0]
-        loss = log_likelihood_loss(logp[mask], shares(TWO_LENGTHS, normalizer=normalizer))
-        (found,) = torch.autograd.grad(loss, logits)
-        assert factor * loss.item() == pytest.approx(printed.item(), rel=1e-12)
-        torch.testing.assert_close(factor * found, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_a_mask_of_shares_and_an_unknown_normaliser_are_refused():
