@@ -35,7 +35,7 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
                 first = owner.setdefault(sample.problem_id, name)
                 if first != name:
                     raise KlearError(
-                        f"problem {sample.problem_id!r} is in {first} and in {name}: select from "
+                        f"problem {sample.problem_id!r} is in both {first} and {name}: select from "
                         "sources that share no problem"
                     )
                 counts[name] += 1

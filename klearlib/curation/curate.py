@@ -92,7 +92,7 @@ def curate(
     for item in sources:
         reader = _reader(item, inputs)
         if reader.name in readers:
-            raise KlearError(f"{reader.name!r} comes twice as source: give an alias")
+            raise KlearError(f"{reader.name!r} is listed twice as a source: give one an alias")
         readers[reader.name] = reader
     with ExitStack() as stack:
         files = {
@@ -110,7 +110,7 @@ def curate(
                     if folder.stop_requested:
                         raise Stopped(f"stopped in {reader.name}; run again to start anew")
         if not files[PROBLEMS].num_rows:
-            raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
+            raise KlearError("no problem is left: check the sources, or lower min_tests")
     folder.progress(len(readers), len(readers))
     card = kept.card(readers)
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}

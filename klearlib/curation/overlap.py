@@ -107,7 +107,7 @@ class OverlapIndex:
         stop_more_than: int | None = None,
     ) -> None:
         if type(n) is not int or n < 1:
-            raise KlearError(f"n must be a whole number from 1, got {n!r}")
+            raise KlearError(f"n must be a positive whole number, got {n!r}")
         self._n = n
         templates = KNOWN_TEMPLATES if templates is None else [*texts_of(templates, "templates")]
         cut = {tuple(words(printed(template))) for template in templates} - {()}

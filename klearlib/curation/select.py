@@ -82,7 +82,7 @@ def select(
         known = sorted(pool["source"].unique())
         if missing := ", ".join(sorted(set(sources).difference(known))):
             raise KlearError(
-                f"no response is to a problem of {missing}; the sources are: {', '.join(known)}"
+                f"no response belongs to a problem of {missing}: choose from {', '.join(known)}"
             )
         _reject(pool, "sources", ~pool["source"].isin(sources), "another source")
     if difficulty != "overall":
@@ -103,7 +103,7 @@ def select(
         covered = _covered(pool, table, size, wrong_share, embedding)
         _reject(pool, "coverage", covered, "covered by others")
     if not _left(pool).any():
-        raise KlearError("no response passes the filters: loosen them, or sample more of them")
+        raise KlearError("no response passes the filters: loosen them, or sample more responses")
     _write(pool, judged, table, folder.path)
     fates = Counter(zip(pool["source"], pool["stage"], pool["fault"], strict=True))
     card = funnel(fates, STAGES)
@@ -181,8 +181,8 @@ def _covered(
     for word, (part, quota) in quotas.items():
         if part.sum() < quota:
             raise KlearError(
-                f"size is {size}, of them {quota} {word}responses, but only {part.sum()} pass the "
-                "filters: lower it, loosen the filters, or sample more responses"
+                f"size {size} needs {quota} {word}responses, but only {part.sum()} pass the "
+                "filters: lower size, loosen the filters, or sample more responses"
             )
     if size == rest.sum():
         return ~rest

@@ -44,7 +44,7 @@ def refuse_doubled(name: str, problems: Iterable[Problem]) -> None:
     """KlearError where problems of the benchmark `name` share an id: each counts once."""
     ids = [problem.id for problem in problems]
     if twice := len(ids) - len(set(ids)):
-        raise KlearError(f"{name} holds {twice} problems with the id of another: leave them out")
+        raise KlearError(f"{name} has {twice} duplicate problem ids: remove them")
 
 
 def read_benchmark(
@@ -74,7 +74,7 @@ def read_benchmark(
     'aime_2024: 1 problems'
     """
     if name not in SIZES and source is None:
-        raise KlearError(f"no benchmark {name!r}: one of {', '.join(SIZES)}")
+        raise KlearError(f"no benchmark {name!r}: use one of {', '.join(SIZES)}")
     window = WINDOWS.get(name)
     alias, data_set = None if source is None else name, source_of(name, source)
     reader = read_source(data_set, location, window=window, split=split, config=config, alias=alias)

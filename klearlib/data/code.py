@@ -113,7 +113,7 @@ def codeforces(row: Row) -> SourceRow:
     if row.text("interaction_format").strip():
         raise UnusableRow("needs_interaction", "the problem is interactive")
     if row.text("generated_checker").strip():
-        raise UnusableRow("needs_checker", "many outputs are right")
+        raise UnusableRow("needs_checker", "more than one output can be right")
     mode = row.text("input_mode").strip()
     if mode not in ("", "stdio"):
         raise UnusableRow("needs_files", f"input_mode is {mode!r}")
@@ -133,7 +133,7 @@ def codeforces(row: Row) -> SourceRow:
         texts = ("input", "output")
         cases = [c for c in cases if not any(c[k].rstrip().endswith(CUT_OFF) for k in texts)]
     if not cases:
-        raise UnusableRow("no_tests", "official_tests holds no whole test")
+        raise UnusableRow("no_tests", "official_tests has no complete test")
     tests, _ = listed_tests(cases, "official_tests")
     return SourceRow(Problem(row.id, "\n\n".join([*parts, _READ_STDIN]), tests=tests))
 
@@ -158,7 +158,7 @@ def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
         test, setup, caller = parts
         name = re.fullmatch(r"(?:Solution\(\)\.)?(\w+)", caller)
         if name is None:
-            raise UnusableRow("no_entry_point", f"{caller!r} is no name of a function")
+            raise UnusableRow("no_entry_point", f"{caller!r} is not a function name")
         statements = [f"{test.strip()}\n\n\ncheck(candidate)"]
         return assert_tests(statements, "test_code", setup=setup, entry_point=name[1])
     if isinstance(cases, Mapping) and cases.get("assert_case"):
@@ -217,7 +217,7 @@ def klear_code(row: Row) -> SourceRow:
         row.own_id("hash")
         cases = json_or_none(truth, column)
     if cases is None:
-        raise UnusableRow("no_tests", "reward_model.ground_truth must be JSON of a mapping")
+        raise UnusableRow("no_tests", "reward_model.ground_truth must be a JSON object")
     if cases.get("functional"):
         tests, entry_point = assert_tests(cases["functional"], "functional")
     elif isinstance(cases.get("pytest"), str) and cases["pytest"]:

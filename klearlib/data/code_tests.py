@@ -70,7 +70,7 @@ def listed_tests(
         raise UnusableRow("no_tests", f"{column} holds no tests")
     are_calls = {_is_call(item, column) for item in items}
     if len(are_calls) > 1:
-        raise UnusableRow("mixed_kinds", f"{column} holds tests by stdin and tests by calls")
+        raise UnusableRow("mixed_kinds", f"{column} mixes tests of stdin and tests of calls")
     inputs, outputs = [item["input"] for item in items], [item["output"] for item in items]
     if not are_calls.pop():
         return stdin_tests(inputs, outputs, column), None
@@ -126,7 +126,7 @@ def entry_point(name: object) -> str:
     """The name of a function; of ``Solution.name`` the part behind the point."""
     last = name.rpartition(".")[2] if isinstance(name, str) else ""
     if not last.isidentifier():
-        raise UnusableRow("no_entry_point", f"{name!r} is no name of a function")
+        raise UnusableRow("no_entry_point", f"{name!r} is not a function name")
     return last
 
 
@@ -158,7 +158,7 @@ def _is_call(item: Mapping, column: str) -> bool:
     if word in _STDIN_WORDS or word in _CALL_WORDS:
         return word in _CALL_WORDS
     if word:
-        raise UnusableRow("unknown_format", f"{column} holds a test of the unknown kind {word!r}")
+        raise UnusableRow("unknown_format", f"{column} has a test of unknown kind {word!r}")
     return bool(item.get("fn_name"))
 
 
@@ -211,7 +211,7 @@ def assert_tests(
     known = {entry_point, "Solution", *own, *USUAL}
     unknown = sorted(set().union(*free) - known)
     if unknown:
-        message = f"{column} uses names that nothing defines: {', '.join(unknown[:5])}"
+        message = f"{column} uses undefined names: {', '.join(unknown[:5])}"
         raise UnusableRow("undefined_names", message)
     tests = []
     for text, names in zip(statements, free, strict=True):
@@ -255,7 +255,7 @@ def _tree(text: str, column: str) -> ast.Module:
             warnings.simplefilter("ignore")  # of the data's own escapes and comparisons
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnusableRow("bad_python", f"{column} is no Python: {error}") from error
+        raise UnusableRow("bad_python", f"{column} is not valid Python: {error}") from error
 
 
 def _own_names(reference: str) -> list[str]:

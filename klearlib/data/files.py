@@ -62,18 +62,18 @@ def open_location(
     path = Path(location).expanduser()
     if path.is_file():
         if any(must_match):
-            raise KlearError(f"{path} is one file: leave split and config out, or name its folder")
+            raise KlearError(f"{path} is one file: omit split and config, or name its folder")
         return [_file_table(path, wanted)]
     if not path.is_dir():
         raise MissingAsset(
             f"no file or folder at {path}: download the data set or correct the path"
         )
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
-        raise KlearError(f"{path} is what datasets saved to disk: write it with its to_parquet")
+        raise KlearError(f"{path} was written by save_to_disk: export it with to_parquet")
     files = sorted(f for f in path.rglob("*") if f.is_file() and _suffix(f))
     files = [f for f in files if not is_hidden(f.relative_to(path))]
     if not files:
-        raise MissingAsset(f"{path} holds none of {', '.join(SUFFIXES)}: name the folder of files")
+        raise MissingAsset(f"{path} has no {', '.join(SUFFIXES)} files: name the folder of files")
     for word in filter(None, (config, split)):
         exact, alike = [f for f in files if word in f.relative_to(path).parts[:-1]], []
         if word == split:
@@ -82,13 +82,13 @@ def open_location(
             exact = exact or [f for f in files if numbered.fullmatch(f.name)]
             alike = [f for f in files if re.match(f"{re.escape(word)}[-._]", f.name)]
         if word in must_match and not exact:
-            raise KlearError(f"{path} holds no file or folder named after {word!r}: leave it out")
+            raise KlearError(f"{path} has no file or folder named after {word!r}: leave it out")
         files = exact or alike or files
     # Folders are configs, and some hold the rows of others again.
     kinds = {f"{f.parent.relative_to(path) / '*'}{_suffix(f).removesuffix('.gz')}" for f in files}
     if len(kinds) > 1:
         words = ", ".join(sorted(kinds)[:4])
-        raise KlearError(f"{path} holds files of several kinds or folders ({words}): name one")
+        raise KlearError(f"{path} mixes kinds of files or folders ({words}): name one")
     return [_file_table(f, wanted) for f in files]
 
 
@@ -141,7 +141,7 @@ def is_hidden(inside: Path) -> bool:
 def _file_table(path: Path, wanted: Sequence[str]) -> Table:
     suffix = _suffix(path)
     if not suffix:
-        raise KlearError(f"{path} is none of {', '.join(SUFFIXES)}: convert it, or name another")
+        raise KlearError(f"{path} is not one of {', '.join(SUFFIXES)}: convert it, or name another")
     if suffix != ".parquet":
         return Table.of(lambda: _json_rows(path))
     import pyarrow

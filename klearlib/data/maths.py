@@ -72,9 +72,9 @@ def gsm8k(row: Row) -> SourceRow:
     _, mark, answer = solution.rpartition("####")
     answer = answer.strip().replace(",", "").removeprefix("$")
     if not mark or not answer:
-        raise UnusableRow("no_answer", "answer has nothing behind ####")
+        raise UnusableRow("no_answer", "answer has nothing after ####")
     if not re.fullmatch(r"-?[0-9]*\.?[0-9]+", answer):
-        raise UnusableRow("unknown_format", f"behind #### stands no number: {answer!r}")
+        raise UnusableRow("unknown_format", f"no number after ####: {answer!r}")
     responses = only_response(solution, is_correct=True, labelled_by="people")
     return SourceRow(Problem(row.id, question, answer), responses)
 
@@ -93,7 +93,7 @@ def rows(row: Row) -> SourceRow:
         if _THOUSANDS.fullmatch(answer):  # and no tuple, set or interval
             answer = answer.replace(",", "")
     if not answer:
-        raise UnusableRow("no_answer", "answer has nothing behind ####")
+        raise UnusableRow("no_answer", "answer has nothing after ####")
     response = row.text("response", optional=True)
     learnt = only_response(response) if response else ()
     return SourceRow(Problem(row.id, question, answer), learnt)

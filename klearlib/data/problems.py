@@ -39,13 +39,13 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
     """
     problems = list(iter_problems(path))
     if not problems:
-        raise KlearError(f"{path.name} holds no problems")
+        raise KlearError(f"{path.name} has no problems")
     if num_same := len(problems) - len({problem.id for problem in problems}):
-        raise KlearError(f"{path.name} holds {num_same} problems with the id of another")
+        raise KlearError(f"{path.name} has {num_same} duplicate problem ids: remove them")
     if expected_size is not None and len(problems) != expected_size:
         raise KlearError(
-            f"{path.name} must hold {expected_size} problems, got {len(problems)}: a score over "
-            "another number of problems is another benchmark"
+            f"{path.name} must hold {expected_size} problems, got {len(problems)}: scores "
+            "would not be comparable"
         )
     return problems
 

@@ -91,9 +91,7 @@ class SourceReader:
                     self.num_kept += 1
                     yield usable
         if not self.num_read:
-            raise KlearError(
-                f"{self.source.name} holds no rows: name other files, or another split"
-            )
+            raise KlearError(f"{self.source.name} has no rows: name other files, or another split")
 
     def _usable(self, columns: Mapping | UnusableRow, number: int) -> SourceRow:
         if isinstance(columns, UnusableRow):

@@ -87,7 +87,7 @@ def openr1_math(row: Row) -> SourceRow:
         else:
             responses.append(LabelledResponse(text, llama, "llama", R1))
     if not responses:
-        raise UnusableRow(dropped[0], f"none of {len(texts)} responses ended")
+        raise UnusableRow(dropped[0], f"none of {len(texts)} responses is complete")
     answer, family = row.answer("answer"), row.text("problem_type", optional=True)
     problem = Problem(row.id, question, answer, family=family)
     return SourceRow(problem, tuple(responses), tuple(dropped))
@@ -107,14 +107,14 @@ def openthoughts3(row: Row) -> SourceRow:
     pairs = message_texts(row.value("conversations"), role="from", text="value")
     roles = [role for role, _ in pairs]
     if roles == ["human"]:
-        raise UnusableRow("no_response", "conversations has only the human's turn")
+        raise UnusableRow("no_response", "conversations has only the human turn")
     if roles != ["human", "gpt"]:
-        raise UnusableRow("unknown_format", f"conversations must be of human and gpt, got {roles}")
+        raise UnusableRow("unknown_format", f"conversations must be human, then gpt, got {roles}")
     (_, question), (_, response) = pairs
     question = question.strip()
     row.hash_id(question)
     if not question:
-        raise UnusableRow("no_problem", "the human says nothing")
+        raise UnusableRow("no_problem", "the human turn is empty")
     problem = Problem(row.id, question, family=row.text("domain"))
     return SourceRow(problem, only_response(response, teacher=QWQ))
 

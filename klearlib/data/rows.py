@@ -92,7 +92,9 @@ class Row:
         """The prompt in a column of messages of a user, and of a system, in their order."""
         pairs = message_texts(self.value(column))
         if not {role for role, _ in pairs} <= {"user", "system"}:
-            raise UnusableRow("unknown_format", f"{column} must be a user's messages")
+            raise UnusableRow(
+                "unknown_format", f"{column} must have messages of user and system only"
+            )
         prompt = "\n\n".join(text.strip() for _, text in pairs).strip()
         if not prompt:
             raise UnusableRow("no_problem", f"{column} is empty")
@@ -180,7 +182,7 @@ def parsed(value: object, column: str) -> object:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
+        raise UnusableRow("bad_json", f"{column} is not valid JSON: {error}") from error
 
 
 def json_or_none(value: object, column: str) -> object:

@@ -70,7 +70,7 @@ def read_source(
         kind = type(location).__name__
         raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
     elif split or config:
-        raise KlearError("split and config choose files: leave them out where rows are given")
+        raise KlearError("split and config choose files: leave them out when you give rows")
     else:
         tables = [Table.of(lambda: iter(location))]
     for table in tables:
@@ -91,7 +91,7 @@ def source_named(name: str) -> Source:
     ]
     if len(found) > 1:
         names = " or ".join(source.name for source in found)
-        raise KlearError(f"{name!r} is read in parts: name {names}")
+        raise KlearError(f"{name!r} has several parts: choose {names}")
     if not found:
         raise KlearError(f"no data set {name!r}: {did_you_mean(spelled, SOURCES)}")
     return found[0]

@@ -140,8 +140,8 @@ def _windows(contest: list[Problem]) -> dict[str, list[Problem]]:
         problems = [p for p in contest if in_window(p.date, start, end) and p.id not in taken]
         if len(problems) < BENCHMARK_SIZE:
             raise KlearError(
-                f"{name} needs {BENCHMARK_SIZE} problems, only {len(problems)} lie in its window: "
-                "take another seed"
+                f"{name} needs {BENCHMARK_SIZE} problems, but only {len(problems)} are in its "
+                "window: take another seed"
             )
         found[name] = problems[:BENCHMARK_SIZE]
         taken |= {problem.id for problem in problems}

@@ -147,8 +147,8 @@ def add_true_answers(folder: RunFolder, inputs: dict[str, Path]) -> None:
     curated = read_problems(inputs["curated"] / "problems.jsonl")
     if unknown := sum(problem.prompt not in answers for problem in curated):
         raise KlearError(
-            f"{unknown} problems of benchmarks passed the search for overlap, and have no answer "
-            "here: lower ngram_words or stop_more_than"
+            f"{unknown} benchmark problems passed the search for overlap and have no answer here: "
+            "lower ngram_words or stop_more_than"
         )
     write_problems(
         (replace(problem, answer=answers[problem.prompt]) for problem in curated),
@@ -262,8 +262,8 @@ class _Desk:
             how = next((how for how in turns if leaks[how]), None)
             if how is None:
                 raise ParameterError(
-                    f"num_contaminated is too large at {num}: all {self._plan.domain} prompts of "
-                    "benchmarks are planted already"
+                    f"num_contaminated {num} exceeds the available {self._plan.domain} benchmark "
+                    "prompts: lower it"
                 )
             benchmark, problem = leaks[how].pop()
             other = self._item(self._random.choice(own).draft)

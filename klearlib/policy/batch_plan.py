@@ -86,9 +86,9 @@ class BatchPlan:
                 if self.parts_count:
                     setting = "loss_denominator and lm_normalizer to mini_batch"
                 raise KlearError(
-                    f"out of memory with rows of up to {lengths[-1]} tokens ({said}) in a pass "
-                    f"that cannot become smaller: set {setting}, or lower micro_batch_tokens, "
-                    "max_new_tokens or max_positions"
+                    f"out of memory with rows of up to {lengths[-1]} tokens ({said}), "
+                    f"and the micro-batch cannot be split further: set {setting}, or lower "
+                    "micro_batch_tokens, max_new_tokens or max_positions"
                 )
             self.micro_batch_tokens = now // 2
             self.num_halvings += 1

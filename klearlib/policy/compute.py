@@ -49,7 +49,7 @@ class Compute:
             raise ParameterError(f"pack_tokens must be at least 1, got {self.pack_tokens}")
         if self.engine != "vllm" and self.tensor_parallel > 1:
             raise ParameterError(
-                f"tensor_parallel {self.tensor_parallel} is for engine vllm: give 1"
+                f"tensor_parallel {self.tensor_parallel} needs engine vllm: set it to 1"
             )
         if not 0 < self.gpu_memory_share <= 0.95:
             raise ParameterError(

@@ -58,7 +58,7 @@ def load_policy(
     """
     folder = model_folder(path)
     if (folder / "adapter_config.json").exists():
-        raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
+        raise DamagedEntry(f"{path} contains an adapter: merge it into its model first")
     how = {} if attention is None else {"attn_implementation": attention}
     try:
         config, tokenizer = AutoConfig.from_pretrained(folder, **how), load_tokenizer(folder)
@@ -76,25 +76,27 @@ def load_policy(
         if attention == "flash_attention_2":
             raise MissingAsset(
                 f"attention {attention!r} is not installed ({one_line(error)}): "
-                "install it, or give 'sdpa'"
+                "install it, or use 'sdpa'"
             ) from error
-        raise MissingAsset(f"{path} needs what is not installed: {one_line(error)}") from error
+        raise MissingAsset(
+            f"{path} needs a package that is not installed: {one_line(error)}"
+        ) from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(
             f"{path} cannot be loaded as a model ({type(error).__name__}: {one_line(error)}); "
             "make or download it again"
         ) from error
-    shapes = [f"another shape of {name}" for name, *_ in loading["mismatched_keys"]]
+    shapes = [f"a different shape of {name}" for name, *_ in loading["mismatched_keys"]]
     if faults := sorted(f"no {name}" for name in loading["missing_keys"]) + sorted(shapes):
         raise DamagedEntry(  # transformers fills them at random
-            f"{path} does not hold the model of its config.json: it has {', '.join(faults[:3])}; "
-            "make or download it again"
+            f"{path} does not match its config.json: it has {', '.join(faults[:3])}; make or "
+            "download it again"
         )
     rows, most = model.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values())
     if most >= rows:
         raise DamagedEntry(
-            f"{path} has an embedding of {rows} tokens and a tokenizer with the token {most}: put "
-            "the model's own tokenizer there"
+            f"{path} has embeddings for {rows} tokens, but its tokenizer has token {most}: replace "
+            "it with the model's own tokenizer"
         )
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device).eval(), tokenizer
@@ -108,7 +110,7 @@ def load_tokenizer(path: str | Path):
     tokenizer = (PreTrainedTokenizerFast if is_fast else AutoTokenizer).from_pretrained(path)
     # transformers makes up a tokenizer of special tokens where the files of one are missing.
     if not tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys():
-        raise DamagedEntry(f"{path} holds no tokenizer: put the model's own there")
+        raise DamagedEntry(f"{path} has no tokenizer: add the model's own")
     return tokenizer
 
 
@@ -136,8 +138,8 @@ def with_yarn(
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") != "default":
         raise ParameterError(
-            f"yarn_factor needs plain rotary positions, those of this {config.model_type} are "
-            f"{rope.get('rope_type', 'of another kind')}: leave it out"
+            f"yarn_factor needs plain rotary positions, but this {config.model_type} has "
+            f"{rope.get('rope_type', 'others')}: leave it out"
         )
     original = original or config.max_position_embeddings
     config.rope_parameters = rope | {

@@ -24,8 +24,8 @@ def chat_prompts(
     positions = num_positions(model)
     if positions is not None and longest > positions:
         raise KlearError(
-            f"prompt and response may need {longest} positions, the model has "
-            f"{positions}: lower max_new_tokens or raise max_positions"
+            f"prompt plus response may reach {longest} tokens; the model allows {positions}: "
+            "lower max_new_tokens or raise max_positions"
         )
     return prompts
 

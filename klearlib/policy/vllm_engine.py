@@ -44,8 +44,8 @@ MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's p
 CLOSE_S = 20.0
 LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
 _ADVICE = (
-    f"install the one for this machine ({INSTALL_VLLM}), raise gpu_memory_share (on a CPU "
-    "VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the model's positions, or give "
+    f"install the build for this machine ({INSTALL_VLLM}), raise gpu_memory_share (on a CPU "
+    "VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the model's positions, or set "
     "engine: transformers"
 )
 
@@ -84,7 +84,7 @@ class VLLMEngine(RequestEngine):
     ):
         if importlib.util.find_spec("vllm") is None:
             raise MissingAsset(
-                f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
+                f"engine 'vllm' is not installed: {INSTALL_VLLM}; or use 'transformers'"
             )
         described = model
         if model is None:
@@ -162,7 +162,7 @@ class VLLMEngine(RequestEngine):
         if kind == "done":
             return answer
         self.close()
-        words = answer or f"it ended with exit code {self._process.returncode}"
+        words = answer or f"it exited with code {self._process.returncode}"
         raise KlearError(f"vLLM {failed.format(words)}")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRAIN, VALIDATION, REJECTS = "train.jsonl", "validation.jsonl", "rejects.jsonl"
 NOTHING_TO_JUDGE_BY = "no answer and no tests"
 OTHER_DOMAIN = "a problem of the other domain"
-NEAR_HELD_OUT = "too like a validation problem"
+NEAR_HELD_OUT = "too similar to a validation problem"
 NOT_DRAWN = "not drawn"
 _PROBLEMS = "problems.jsonl"
 
@@ -73,9 +73,8 @@ def build(
     drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
-            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
-            "of the rest is unlike those and left to train on: name more data sets or raise their "
-            "limit in real.yaml"
+            f"{len(usable)} problems can be judged, {num_validation} of them are held out, and all "
+            "others are too similar to them: add data sets or raise limit in real.yaml"
         )
     is_unlike = set(unlike)
     reasons |= {
@@ -174,7 +173,7 @@ def keep_learnable(
                 written.add(sample)
     if not written.num_rows:
         raise KlearError(
-            f"no response to a problem of {domain} is left: raise the limits in real.yaml"
+            f"no responses to {domain} problems are left: raise the limits in real.yaml"
         )
     link_file(inputs["curated"] / _PROBLEMS, folder.path / _PROBLEMS)
     card = read_own_json(inputs["curated"] / "card.json")

@@ -16,7 +16,7 @@ _REASONS = (
     ("rollout/bad_format_rate", "no response has both think tags"),
     ("rollout/truncated_rate", "the token budget ended every response"),
     ("rollout/no_answer_rate", "no answer was found in any response"),
-    ("rollout/not_worked_out_rate", "every response leaves its answer to be worked out"),
+    ("rollout/not_worked_out_rate", "every response gives an unevaluated expression"),
     ("rollout/groups_all_correct", "every response is right: the problems are too easy"),
     ("rollout/groups_all_wrong", "every response is wrong: the problems are too hard"),
 )
@@ -34,16 +34,16 @@ def why_idle(line: Mapping[str, float | None], *, best: float = 0.0) -> str:
         return ""
     if line.get("rollout/groups_all_wrong") == 1 and best > 0:
         return (
-            f"every response is wrong, where {100 * best:.0f} % were right before: the policy has "
-            "collapsed; lower the learning rate"
+            f"every response is wrong, although {100 * best:.0f} % were right before: the policy "
+            "has collapsed; lower the learning rate"
         )
     if line.get("train/skipped_updates"):
-        return "the gradient of every update was not finite"
+        return "no update had a finite gradient"
     for key, words in _REASONS:
         if line.get(key) == 1:
             return words
     if line.get("rollout/advantage_abs_mean"):
-        return "the filters left none of the groups whose rewards differ"
+        return "the filters removed every group with differing rewards"
     return "the rewards of each group are equal"
 
 

@@ -239,7 +239,8 @@ def _by_function(ratio, advantage, rule: Rule, of_token: dict) -> torch.Tensor:
     function = rule.function or rule.loss
     named = [name for name in TOKEN_VALUES if name in inspect.signature(function).parameters]
     if missing := [name for name in named if of_token.get(name) is None]:
-        raise ValueError(f"rule {rule.name} takes {', '.join(missing)} of each token: give it")
+        keywords = ", ".join(f"{name}=" for name in missing)
+        raise ValueError(f"rule {rule.name} needs per-token {', '.join(missing)}: pass {keywords}")
     taken = {name: of_token[name] for name in named}
     if rule.loss is None:
         return function(ratio, advantage, **taken)
@@ -247,7 +248,7 @@ def _by_function(ratio, advantage, rule: Rule, of_token: dict) -> torch.Tensor:
         leaf = ratio.detach().clamp(min=SMALLEST_RATIO).requires_grad_()  # log r has a slope there
         loss = function(leaf, advantage, **taken)
         if not isinstance(loss, torch.Tensor) or loss.shape != ratio.shape:
-            raise ValueError(f"a loss must give a tensor {tuple(ratio.shape)}, one for each token")
+            raise ValueError(f"a loss must return a tensor {tuple(ratio.shape)}, a value per token")
         (slope,) = torch.autograd.grad(loss.sum(), leaf)  # dL/dr
     # d(-L)/d(logp) = -r dL/dr, which is F * A.
     return torch.where(advantage == 0, torch.zeros_like(ratio), -leaf.detach() * slope / advantage)

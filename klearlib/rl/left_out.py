@@ -132,8 +132,7 @@ def leave_corners_out(
         renewed = [now([rows]) for rows in sampled[: 2 * num_updates]]
         if len(renewed) < 2:
             raise KlearError(
-                "hardly a group of the rollouts has right and wrong responses, so that nothing can "
-                "be left out: raise num_problems"
+                "too few groups have both right and wrong responses: raise num_problems"
             )
         first, second = renewed[: len(renewed) // 2], renewed[len(renewed) // 2 :]
         for group in optimizer.param_groups:

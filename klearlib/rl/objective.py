@@ -113,7 +113,7 @@ def policy_loss(
     """
     mask = token_mask(logp, loss_mask)  # [N, T]
     if not isinstance(rule, Rule):
-        raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
+        raise ValueError(f"rule must be a klearlib.rl.coefficients.Rule, got {rule!r}")
     if advantages.ndim == 1:
         advantages = advantages[:, None]  # [N, 1]
     if advantages.ndim != 2 or advantages.shape not in (logp.shape, (logp.shape[0], 1)):
@@ -127,7 +127,7 @@ def policy_loss(
     for name, value in (("logp_old", logp_old), ("correction", correction)):
         if value.shape != logp.shape or value.dtype not in LOGP_DTYPES:
             raise ValueError(
-                f"{name} must be float32 or float64 {tuple(logp.shape)} as logp, "
+                f"{name} must be float32 or float64 {tuple(logp.shape)} like logp, "
                 f"got {value.dtype} {tuple(value.shape)}"
             )
     kept, spread = logp[mask], advantages.expand_as(logp)[mask]  # [K]

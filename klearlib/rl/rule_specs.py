@@ -40,10 +40,10 @@ def rule_from(spec: dict) -> Rule:
     """
     name = spec.get("name") if isinstance(spec, dict) else None
     if not isinstance(name, str):
-        raise ValueError(f"a rule needs its name and arguments in a dict, got {spec!r:.100}")
+        raise ValueError(f"a rule must be a dict with a name and its arguments, got {spec!r:.100}")
     make = functools.partial(_own_rule, name) if "source" in spec else MAKERS.get(name)
     if make is None:
-        raise ValueError(f"unknown clipping rule {name!r}; there are {', '.join(MAKERS)}")
+        raise ValueError(f"unknown clipping rule {name!r}: use one of {', '.join(MAKERS)}")
     try:
         return make(**{key: value for key, value in spec.items() if key != "name"})
     except TypeError as error:
@@ -64,23 +64,23 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
         ]
         public = [key for key in names if not key.startswith("_")]
         raise ValueError(
-            f"no rule {name!r} in the file, which has {', '.join(public) or 'none'}: a rule is a "
-            "Rule or a function F(ratio, advantage)"
+            f"the file has no rule {name!r}, only {', '.join(public) or 'other things'}: a rule is "
+            "a Rule or a function F(ratio, advantage)"
         )
     kind = getattr(own, "kind", "function")
     given = ("log_ratio", "advantage", "response") if kind == "weights" else ("ratio", "advantage")
     takes = inspect.signature(own)
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     if own_values := sorted(values.keys() & set(TOKEN_VALUES)):
-        raise ValueError(f"{', '.join(own_values)} is that of each token: give it no value")
+        raise ValueError(f"{', '.join(own_values)} is filled in per token: remove its value")
     passed = {key: value for key, value in clip.items() if key in takes.parameters} | values
     try:
         of_token = dict.fromkeys(takes.parameters.keys() & set(TOKEN_VALUES))
         takes.bind(*given, **passed, **of_token)
     except TypeError as error:
         raise ValueError(
-            f"{name}{takes} must take {' and '.join(given)}, and by keyword eps_low, eps_high, "
-            f"{', '.join(TOKEN_VALUES)} if it needs them: {error}"
+            f"{name}{takes} must take {' and '.join(given)}, and may take eps_low, eps_high, "
+            f"{', '.join(TOKEN_VALUES)} by keyword: {error}"
         ) from None
     values = {kind: functools.partial(own, **passed)}
     if kind == "weights":
@@ -102,26 +102,28 @@ def check_function(rule: Rule) -> None:
         largest = largest_ratio(dtype)
         ratio, advantage, of_token = trial_tokens(dtype)  # [K]
         result = _value(rule, ratio, advantage, of_token)
-        wanted = f"{dtype} {tuple(ratio.shape)} as the ratio"
+        wanted = f"{dtype} {tuple(ratio.shape)} like the ratio"
         if not isinstance(result, torch.Tensor):
-            raise ValueError(f"F must give a tensor, {wanted}, got {type(result).__name__}")
+            raise ValueError(f"F must return a tensor, {wanted}, got {type(result).__name__}")
         if result.shape != ratio.shape or result.dtype != dtype:
-            raise ValueError(f"F must give {wanted}, got {result.dtype} {tuple(result.shape)}")
+            raise ValueError(f"F must return {wanted}, got {result.dtype} {tuple(result.shape)}")
         # As the ratio itself is capped, so that F A and its sum over tokens cannot overflow.
         bad = ~(result.abs() <= largest)
         if bad.any():
             at = int(bad.nonzero()[0])
             place = f"ratio {float(ratio[at]):.3g}, advantage {float(advantage[at]):g}"
-            raise ValueError(f"F is {float(result[at]):.3g} at {place}: bound it, as by clamp")
+            raise ValueError(
+                f"F is {float(result[at]):.3g} at {place}: bound it, for example with clamp"
+            )
         alone = [
             _value(rule, ratio[[i]], advantage[[i]], {n: v[[i]] for n, v in of_token.items()})
             for i in range(len(ratio))
         ]
         if not torch.allclose(result, torch.cat(alone)):
             raise ValueError(
-                "F of a token changes with the tokens beside it or from call to call, and batches "
-                "are cut to fit the memory: use nothing but the token's own values "
-                "(docs/own-rule.md says where other rules belong)"
+                "F of a token depends on other tokens or differs from call to call, but batches "
+                "are split to fit into memory: use only the token's own values (docs/own-rule.md "
+                "says where other rules belong)"
             )
 
 
@@ -132,11 +134,11 @@ def _check_weights(rule: Rule) -> None:
     try:
         found = rule.weights(ratio.clamp(SMALLEST_RATIO).log(), advantage, response)
     except (Exception, SystemExit) as error:  # a user's code may raise anything
-        raise ValueError(f"its weights fail: {failure(error)}") from error
+        raise ValueError(f"the weights of the rule fail: {failure(error)}") from error
     if not isinstance(found, torch.Tensor) or found.shape != ratio.shape:
-        raise ValueError(f"weights must be a tensor {tuple(ratio.shape)}, a factor for each token")
+        raise ValueError(f"weights must be a tensor {tuple(ratio.shape)}, one factor per token")
     if not (found.abs() <= largest_ratio(torch.float32)).all():  # not NaN either
-        raise ValueError("a weight is not finite or too large: bound it, as by clamp")
+        raise ValueError("a weight is not finite or too large: bound it, for example with clamp")
 
 
 def trial_tokens(

@@ -100,8 +100,8 @@ def require_counted_parts(options, micro_batch_tokens: int) -> None:
     """Raises ParameterError where the memory would choose the parts that the objective counts."""
     if parts_count(options) and not micro_batch_tokens:
         raise ParameterError(
-            "loss_denominator and lm_normalizer micro_batch depend on micro_batch_tokens, which 0 "
-            "leaves to the memory: give it a number, or set both to mini_batch"
+            "micro_batch denominators need a fixed micro_batch_tokens; 0 chooses by memory: give "
+            "it a number, or set loss_denominator and lm_normalizer to mini_batch"
         )
 
 
@@ -116,6 +116,5 @@ def require_old_logprobs(options) -> None:
         )
     if options.policy_lag and options.logp_old == "trainer":
         raise ParameterError(
-            "policy_lag samples from older weights, and logp_old: trainer takes those of now: set "
-            "logp_old: sampler, or policy_lag: 0"
+            "policy_lag needs logp_old: sampler, because trainer uses the current weights"
         )

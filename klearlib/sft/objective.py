@@ -32,7 +32,7 @@ def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"loss_mask must have the shape of logp {shape}, got {other}")
     mask = loss_mask == 1
     if loss_mask.dtype != torch.bool and not (mask | (loss_mask == 0)).all():
-        raise ValueError("loss_mask must hold 0 and 1 alone")
+        raise ValueError("loss_mask must hold only 0 and 1")
     return mask
 
 

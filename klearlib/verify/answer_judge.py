@@ -153,7 +153,7 @@ def _prepare() -> None:
         _parse("1")
     except ImportError as error:
         fix = 'pip install "math-verify[antlr4_13_2]==0.9.0"'
-        raise MissingAsset(f"answers need math-verify ({error}): {fix}") from None
+        raise MissingAsset(f"judging answers needs math-verify ({error}): {fix}") from None
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # A parser makes many objects that are soon gone; to look through all of sympy for garbage after

@@ -147,7 +147,7 @@ def read_responses(
         if isinstance(values, str):
             raise KlearError(f"{name} must be a sequence of texts, got one string")
         if len(values) != num:
-            raise KlearError(f"{name} must be as many as responses, {num}, got {len(values)}")
+            raise KlearError(f"{name} must have one item per response, {num}, got {len(values)}")
     found = []
     for response, prompt, cut in zip(responses, prompts, truncated, strict=True):
         reading = read_response(response, prompt)

@@ -68,7 +68,7 @@ class ProgramJudge:
                 reason = str(error)
                 self.close()
         else:
-            failure = "judge_error", f"the sandbox ended {_ATTEMPTS} times: {reason}"
+            failure = "judge_error", f"the sandbox died {_ATTEMPTS} times: {reason}"
             pairs = [failure] * len(job["tests"])
         return {"outcomes": [p[0] for p in pairs], "messages": [p[1] for p in pairs]}
 
@@ -188,10 +188,10 @@ class _Program:
             if ending.timed_out or test_ending.timed_out:
                 return "time_limit", ""
             if has_ended:
-                return failure or ("runtime_error", "the program ended during the test")
+                return failure or ("runtime_error", "the program exited during the test")
             return _failure(test_ending, self._limits, test_stdout, test_record) or (
                 "wrong_answer",
-                "the test code ended before its last statement",
+                "the test code exited before its last statement",
             )
 
 
@@ -216,7 +216,7 @@ def _failure(ending: Ending, limits: Limits, output: int, record: int) -> Outcom
     if ending.status < 0:
         name = signal.Signals(-ending.status).name
         if ending.status == -signal.SIGKILL:
-            return "memory_limit", "killed, by itself or by a machine out of memory"
+            return "memory_limit", "killed by itself, or because the machine ran out of memory"
         return ("runtime_error" if word else "compile_error"), f"killed by {name}"
     if word in _FAILURES:
         return word, text
@@ -235,14 +235,14 @@ def _compare_value(record: int, expected: str) -> Outcome:
     if word in _FAILURES:
         return word, text
     if word != "value":
-        return "runtime_error", "the program ended before its result was there"
+        return "runtime_error", "the program exited before returning a result"
     # No integer that is right has more digits: a longer one would only cost time.
     sys.set_int_max_str_digits(max(_DEFAULT_INT_DIGITS, len(expected)))
     try:
         returned = json.loads(text)
         equal = same_value(returned, json.loads(expected))
     except (ValueError, RecursionError) as error:
-        return "runtime_error", f"the result is no JSON value that can be read: {error}"[:300]
+        return "runtime_error", f"the result is not a readable JSON value: {error}"[:300]
     return ("passed" if equal else "wrong_answer"), ""
 
 

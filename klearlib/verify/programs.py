@@ -157,7 +157,7 @@ def run_many(
     replies = ask(program_judge.__name__, judging, workers=workers)
     for (key, job), reply in zip(asked.items(), replies, strict=True):
         if "outcomes" not in reply:
-            num, lost = len(job.tests), "no judge process lasted"
+            num, lost = len(job.tests), "judge processes kept dying"
             reply = {"outcomes": ["judge_error"] * num, "messages": [lost] * num}
         reports[key] = report = TestReport.of(reply["outcomes"], reply["messages"])
         if remember and not _UNSETTLED & set(report.outcomes):
@@ -180,7 +180,7 @@ def _check_test(index: int, test: TestCase, entry_point: str | None) -> None:
     if not isinstance(test, TestCase):
         raise KlearError(f"tests[{index}] must be a TestCase, got {type(test).__name__}")
     if test.kind != "stdin" and not entry_point:
-        raise KlearError(f"tests[{index}] is by {test.kind}: entry_point must name the function")
+        raise KlearError(f"tests[{index}] calls a function: entry_point must name it")
     if test.kind == "call":
         arguments = _parsed(test.call, f"tests[{index}].call")
         if not isinstance(arguments, list):

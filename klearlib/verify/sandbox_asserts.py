@@ -56,7 +56,7 @@ def find_entry_point(names: dict, entry_point: str) -> Callable:
     if isinstance(solution, type) and hasattr(solution, entry_point):
         return getattr(solution(), entry_point)
     if entry_point not in names:
-        raise NameError(f"the program defines no {entry_point!r}")
+        raise NameError(f"the program does not define {entry_point!r}")
     return names[entry_point]
 
 
@@ -248,7 +248,7 @@ class _Program:
         if base:
             (plain,) = base
             if type(plain) not in IMMUTABLE:
-                raise ValueError(f"no value of an immutable type: {plain!r}")
+                raise ValueError(f"not a value of an immutable type: {plain!r}")
             derived = self._class(name, _Derived, type(plain))(plain)
             vars(derived).update(_klear_program=self, _klear_number=number)
             return derived
@@ -319,7 +319,7 @@ def _left_open(proxy: _Proxy, *names: str) -> object:
     program can be asked."""
     if _ask("has")(proxy, *names):
         kind = type(proxy).__name__
-        _program(proxy).cannot(f"a test leaves {names[0]} to the program's own class {kind}")
+        _program(proxy).cannot(f"a test needs {names[0]} of the program's own class {kind}")
     return NotImplemented
 
 
@@ -431,7 +431,7 @@ def _outcome(error: BaseException, program: _Program) -> tuple[str, str]:
     if any(error is raised for raised in program.raised):
         return ("memory_limit" if isinstance(error, MemoryError) else "runtime_error"), line
     if isinstance(error, ImportError):
-        return "judge_error", f"the test imports what is not there: {line}"
+        return "judge_error", f"the test imports a module that is not installed: {line}"
     if isinstance(error, NameError) and error.name in program.kept:
-        return "judge_error", f"the test uses the program's {error.name}, which is no function"
+        return "judge_error", f"the test uses the program's {error.name}, which is not a function"
     return "wrong_answer", line

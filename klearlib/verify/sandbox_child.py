@@ -212,7 +212,7 @@ def _call(module: types.ModuleType, entry_point: str, arguments: list) -> None:
         with _integers_of_any_length():
             text = json.dumps(result, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        report("runtime_error", f"the result of {entry_point} is no JSON value: {error}"[:300])
+        report("runtime_error", f"the result of {entry_point} is not a JSON value: {error}"[:300])
         os._exit(1)
     report("value", text)
 

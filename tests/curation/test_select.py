@@ -173,7 +173,7 @@ def test_sources(inputs, tmp_path):
     assert rejects[0] == (3, "another source")
     assert card["sources"]["y"]["rejected"] == {"another source": 4}
     with pytest.raises(
-        ValueError, match="no response is to a problem of w; the sources are: x, y, z"
+        ValueError, match="no response belongs to a problem of w: choose from x, y, z"
     ):
         run(inputs, tmp_path, "none", sources=["x", "w"])
 
@@ -204,9 +204,9 @@ def test_all_that_are_left_are_taken_when_the_size_is_their_number(inputs, tmp_p
     samples, _, _ = run(inputs, tmp_path, size=len(SAMPLES), embedding=TFIDF)
     assert samples == SAMPLES
     for share, size, words in (
-        (0.0, 5, "of them 5 responses, but only 4 pass"),
-        (0.5, 10, "of them 5 correct responses, but only 4 pass"),
-        (0.8, 8, "of them 6 wrong responses, but only 4 pass"),
+        (0.0, 5, "size 5 needs 5 responses, but only 4 pass"),
+        (0.5, 10, "size 10 needs 5 correct responses, but only 4 pass"),
+        (0.8, 8, "size 8 needs 6 wrong responses, but only 4 pass"),
         (0.1, 3, r"k must be in \[1, 4\] for these points, got 0"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -36,7 +36,7 @@ def test_a_row_that_gives_no_problem_is_an_error_and_no_smaller_benchmark():
     with pytest.raises(KlearError, match="has the id of row 3"):
         read_benchmark("aime_2024", [*aime(29), aime(4)[3]])
     own = [{"problem": "1 + 1?", "answer": "2"}] * 2
-    with pytest.raises(KlearError, match="mine holds 1 problems with the id of another"):
+    with pytest.raises(KlearError, match="mine has 1 duplicate problem ids"):
         read_benchmark("mine", own, source="rows")
     with pytest.raises(KlearError, match="no benchmark 'aime'"):
         read_benchmark("aime", aime(30))

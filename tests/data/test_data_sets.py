@@ -360,9 +360,9 @@ def test_the_names_of_the_hub_are_known_and_every_data_set_has_a_row_here():
     [
         ("openr1_mat", [], {}, "did you mean 'openr1_math'"),
         ("Skywork-OR1-RL-Data", [], {}, "skywork_or1_math or skywork_or1_code"),
-        ("taco", [], {}, "holds no rows"),
-        ("taco", [ROWS["taco"]], {"split": "test"}, "leave them out where rows are given"),
-        ("taco", [ROWS["taco"]], {"config": "EASY"}, "leave them out where rows are given"),
+        ("taco", [], {}, "has no rows"),
+        ("taco", [ROWS["taco"]], {"split": "test"}, "leave them out when you give rows"),
+        ("taco", [ROWS["taco"]], {"config": "EASY"}, "leave them out when you give rows"),
         ("taco", pd.DataFrame([ROWS["taco"]]), {}, "got DataFrame: make it a list"),
         ("taco", "none", {}, "no file or folder"),
     ],

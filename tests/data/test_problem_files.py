@@ -67,7 +67,7 @@ def test_a_file_of_nothing_with_an_id_twice_or_none_at_all_is_refused(tmp_path):
         with pytest.raises(KlearError, match=f"must hold {size} problems, got 7"):
             read_problems(path, expected_size=size)
     write_problems([PROBLEMS[0], PROBLEMS[2], PROBLEMS[0]], path)
-    with pytest.raises(KlearError, match=r"x\.jsonl holds 1 problems with the id of another"):
+    with pytest.raises(KlearError, match=r"x\.jsonl has 1 duplicate problem ids"):
         read_problems(path)
 
 

@@ -45,9 +45,9 @@ def test_json_in_all_its_forms(tmp_path, form, is_packed):
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
-        ("x.json", b'[{"a": 1}, {"a"', "is no JSON"),
-        ("x.json", b'[{"a": 1}', "is no JSON"),
-        ("x.json", b'[{"a": "\xff"}]', "is no JSON"),
+        ("x.json", b'[{"a": 1}, {"a"', "is not valid JSON"),
+        ("x.json", b'[{"a": 1}', "is not valid JSON"),
+        ("x.json", b'[{"a": "\xff"}]', "is not valid JSON"),
         ("x.json.gz", gzip.compress(b'[{"a": 1}]' * 99, mtime=0)[:-9], "not a whole gzip file"),
         ("x.jsonl.gz", b'{"a": 1}', "not a whole gzip file"),
         ("x.parquet", b"PAR1", "cannot be read as parquet"),
@@ -135,18 +135,18 @@ def test_a_config_that_was_asked_for_is_not_widened(tmp_path, name):
 
 
 def test_a_folder_of_nothing_of_several_kinds_or_of_several_folders_is_refused(tmp_path):
-    with pytest.raises(MissingAsset, match="holds none of"):
+    with pytest.raises(MissingAsset, match="name the folder of files"):
         rows_of(tmp_path)
     put(tmp_path, "data/train-0.jsonl", "extended/train-0.jsonl", "README/x.txt")
-    with pytest.raises(KlearError, match=r"several kinds or folders \(data/\*.jsonl, ext"):
+    with pytest.raises(KlearError, match=r"mixes kinds of files or folders \(data/\*.jsonl, ext"):
         rows_of(tmp_path, split="train", config="default")
     assert len(rows_of(tmp_path, split="train", config="extended")) == 1
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(KlearError, match=r"several kinds or folders \(\*.parquet, data"):
+    with pytest.raises(KlearError, match=r"mixes kinds of files or folders \(\*.parquet, data"):
         rows_of(tmp_path)
 
 
 def test_a_folder_that_datasets_saved_is_not_read_as_its_descriptions(tmp_path):
     datasets.Dataset.from_list([{"a": "x"}]).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(KlearError, match="write it with its to_parquet"):
+    with pytest.raises(KlearError, match="was written by save_to_disk: export it"):
         rows_of(tmp_path / "saved")

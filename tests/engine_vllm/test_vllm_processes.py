@@ -34,7 +34,7 @@ def test_one_that_dies_while_it_samples_is_one_line(opened, policy, tiny_tokeniz
     monkeypatch.setattr(engine, "_ends", {tiny_tokenizer.eos_token_id})
     timer = threading.Timer(0.5, os.kill, (engine._process.pid, signal.SIGKILL))
     timer.start()
-    with pytest.raises(KlearError, match=r"^vLLM failed \(it ended with exit code -9; .* resume$"):
+    with pytest.raises(KlearError, match=r"^vLLM failed \(it exited with code -9; .* resume$"):
         engine.sample_groups(PROBLEMS, group_size=200, settings=MANY)
     timer.join()
     assert not alive(engine._process.pid)

@@ -386,7 +386,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--yarn-original", "9"], "--yarn-original says what --yarn multiplies", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
         (["--engine", "sglang"], "argument --engine: invalid choice", 2),
-        (["--tensor-parallel", "2"], "tensor_parallel 2 is for engine vllm: give 1", 2),
+        (["--tensor-parallel", "2"], "tensor_parallel 2 needs engine vllm: set it to 1", 2),
         (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
         (["--model", "./none"], "no model folder at ./none", 1),
         (["--data", "none.jsonl"], "no problem file", 1),

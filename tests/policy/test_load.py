@@ -115,7 +115,7 @@ UP, HEAD = "model.layers.1.mlp.up_proj.weight", "lm_head.weight"
     ("change", "words"),
     [
         (lambda held: held.pop(UP), f"it has no {UP}; make"),
-        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP}; make"),
+        (lambda held: held.update({UP: held[UP][:3].clone()}), f"a different shape of {UP}; make"),
         (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it has no {UP}; make"),
     ],
     ids=["missing", "shape", "another name"],
@@ -132,14 +132,14 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(
     with pytest.raises(DamagedEntry) as error:
         load_policy(tmp_path)
     text = str(error.value)
-    assert text.startswith(f"{tmp_path} does not hold the model of its config.json: it ")
+    assert text.startswith(f"{tmp_path} does not match its config.json: it ")
     assert words in text and "\n" not in text and text.endswith("; make or download it again")
 
 
 def test_an_adapter_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    with pytest.raises(DamagedEntry, match="holds an adapter: merge it into its model first"):
+    with pytest.raises(DamagedEntry, match="contains an adapter: merge it into its model first"):
         load_policy(tmp_path)
 
 
@@ -149,11 +149,11 @@ def test_a_tokenizer_that_is_not_the_models_or_absent_is_refused(
     larger = copy.deepcopy(tiny_tokenizer)
     larger.add_tokens(["beyond"])
     save_policy(tiny_policy, larger, tmp_path)
-    with pytest.raises(DamagedEntry, match=r"of 280 tokens and a tokenizer with .* 280:"):
+    with pytest.raises(DamagedEntry, match=r"for 280 tokens, but its tokenizer has token 280:"):
         load_policy(tmp_path)
     for file in tmp_path.glob("tokenizer*"):
         file.unlink()
-    with pytest.raises(DamagedEntry, match="holds no tokenizer"):
+    with pytest.raises(DamagedEntry, match="has no tokenizer"):
         load_policy(tmp_path)
 
 
@@ -190,5 +190,5 @@ def test_a_model_of_the_hubs_cache(tiny_policy, tiny_tokenizer, tmp_path, monkey
     assert_same_logits(load_policy("org/tiny", device="cpu")[0], tiny_policy)
     assert model_responses.weights_of("org/tiny") == commit
     (folder / "snapshots" / commit / "adapter_config.json").write_text("{}")
-    with pytest.raises(DamagedEntry, match="org/tiny holds an adapter"):
+    with pytest.raises(DamagedEntry, match="org/tiny contains an adapter"):
         load_policy("org/tiny")

@@ -167,7 +167,7 @@ def test_nothing_to_sample_is_refused(tiny_policy, sample, group_size, how):
 
 
 def test_a_response_needs_no_more_positions_than_the_model_has(tiny_policy, sample):
-    with pytest.raises(ValueError, match="positions, the model has 256"):
+    with pytest.raises(ValueError, match="tokens; the model allows 256"):
         sample(tiny_policy, 1, max_tokens=256)
 
 

@@ -282,7 +282,7 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
         ({"problems": "repeated.jsonl"}, "39 repeat another's question"),
         ({"problems": "three.jsonl"}, "1 of 16 needed problems are left: 2 rows could not be"),
         ({"benchmark": "three.jsonl"}, "three.jsonl: 2 of 3 rows could not be read (no_answer 2)"),
-        ({"benchmark": "twice.jsonl"}, "holds 1 problems with the id of another"),
+        ({"benchmark": "twice.jsonl"}, "has 1 duplicate problem ids"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, changes, words):
@@ -304,7 +304,7 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
     ("file", "content", "words"),
     [
         ("config.json", b"", "cannot be loaded as a dense model (JSONDecodeError: "),
-        ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
+        ("tokenizer.json", None, "has no tokenizer: add the model's own"),
         ("chat.jinja", None, "no file with a chat template at "),
     ],
 )

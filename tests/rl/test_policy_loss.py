@@ -163,7 +163,7 @@ BATCH = ragged_batch()
         ({"correction": torch.ones(6, 19)}, "correction must be float32 or float64"),
         ({"advantages": torch.zeros(6, 2)}, r"advantages must be \[N\] or \[N, T\]"),
         ({"loss_mask": BATCH[3][:, :1]}, "."),
-        ({"rule": "gppo"}, "rule must be a value of"),
+        ({"rule": "gppo"}, "rule must be a klearlib"),
         ({"normalizer": "mean"}, "."),
         ({"denominator": 0.0}, "."),
         ({"denominator": math.inf}, "denominator must be positive and finite"),

@@ -150,12 +150,16 @@ def test_a_loss_is_differentiated():
 
 
 def test_what_a_token_has_is_given_by_nobody_and_missed_by_name():
-    with pytest.raises(ValueError, match="entropy is that of each token"):
+    with pytest.raises(ValueError, match="entropy is filled in per token"):
         own("trust", OF_TOKEN, entropy=1.0)
     ratio = torch.tensor([1.0])
-    with pytest.raises(ValueError, match="rule trust takes logp, logp_old, entropy of each token"):
+    with pytest.raises(
+        ValueError, match="rule trust needs per-token logp, logp_old, entropy: pass logp="
+    ):
         coefficient(ratio, ratio, own("trust", OF_TOKEN))
-    with pytest.raises(ValueError, match=r"a loss must give a tensor \(900,\), one for each token"):
+    with pytest.raises(
+        ValueError, match=r"a loss must return a tensor \(900,\), a value per token"
+    ):
         check_function(own("summed", OF_TOKEN))
 
 
@@ -170,11 +174,11 @@ def test_extreme_ratios_reach_a_function_capped():
 
 
 BAD = {
-    "return ratio[:1]": r"F must give torch.float32 \(900,\) as the ratio, got .* \(1,\)",
+    "return ratio[:1]": r"F must return torch.float32 \(900,\) like the ratio, got .* \(1,\)",
     "return ratio.to(torch.float16)": "got torch.float16",
     "return 1 / ratio": "F is inf at ratio 0, advantage -3: bound it",
     "return ratio ** 2": r"F is \S+ at ratio 1\.84e\+19",
-    "return ratio / ratio.mean()": "changes with the tokens beside it",
+    "return ratio / ratio.mean()": "F of a token depends on other tokens",
     "return torch.rand_like(ratio)": "from call to call",
     "return ratio if ratio > 1 else advantage": "ratios from 0 to 1.8e.19: line 2: RuntimeError",
     "assert ratio.max() < 100; return ratio": "F fails on ratios .*: line 2: AssertionError$",
@@ -195,7 +199,7 @@ def test_a_function_that_is_no_rule_is_refused_in_one_line(body):
     [
         ("def f(:", "line 1: invalid syntax"),
         ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
-        ("def half(r, a): return r\n_g = half", "no rule 'f' in the file, which has half: "),
+        ("def half(r, a): return r\n_g = half", "the file has no rule 'f', only half: "),
         ("def f(ratio): return ratio", "must take ratio and advantage.*too many"),
         ("def f(ratio, advantage, x): return ratio", "must take ratio.*'x'"),
         (

@@ -22,7 +22,7 @@ def test_a_correction_needs_the_trainers_log_probabilities_and_a_lag_the_sampler
     with pytest.raises(ValueError, match="set logp_old: trainer too"):
         RLOptions(sampler_correction=2.0)
     assert RLOptions(sampler_correction=1.0, logp_old="trainer")
-    with pytest.raises(ValueError, match="policy_lag samples from older weights"):
+    with pytest.raises(ValueError, match="policy_lag needs logp_old: sampler"):
         RLOptions(policy_lag=2, logp_old="trainer")
 
 
@@ -31,7 +31,7 @@ def test_parts_that_the_objective_counts_are_not_left_to_the_memory(name):
     for make in (settings, RLOptions):
         require_counted_parts(make(), 0)
         require_counted_parts(make(**{name: "micro_batch"}), 1)
-        with pytest.raises(ValueError, match="give it a number, or set both to mini_batch"):
+        with pytest.raises(ValueError, match="0 chooses by memory: give it a number"):
             require_counted_parts(make(**{name: "micro_batch"}), 0)
 
 

@@ -106,7 +106,7 @@ def test_shares_by_hand_whole_and_in_parts(normalizer, denominator, expected):
 
 
 def test_a_mask_of_shares_and_an_unknown_normaliser_are_refused():
-    with pytest.raises(ValueError, match="loss_mask must hold 0 and 1"):
+    with pytest.raises(ValueError, match="loss_mask must hold only 0 and 1"):
         token_mask(torch.zeros(2, 2), torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="normalizer"):
         shares(TWO_LENGTHS, normalizer="mean")

@@ -184,9 +184,9 @@ def test_named_values_go_by_their_names_and_columns_by_their_place():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((["a"], []), {}, "golds must be as many"),
+        ((["a"], []), {}, "golds must have one item per response"),
         ((["a"], [""]), {}, r"golds\[0\]"),
-        ((["a"], ["1"]), {"prompts": ["a", "b"]}, "prompts must be as many"),
+        ((["a"], ["1"]), {"prompts": ["a", "b"]}, "prompts must have one item per response"),
         ((["a"], ["1"]), {"workers": 0}, "workers must be"),
         ((["a"], ["1"]), {"timeout_s": 0}, "timeout_s must be"),
     ],

@@ -297,7 +297,7 @@ def test_a_sandbox_that_keeps_dying_is_a_judge_error(monkeypatch):
     reply = program_judge.ProgramJudge().judge(job)
     assert reply == {
         "outcomes": ["judge_error"],
-        "messages": ["the sandbox ended 3 times: no memory"],
+        "messages": ["the sandbox died 3 times: no memory"],
     }
 
 
