@@ -32,6 +32,7 @@ from klearlib.run.stage import Stage, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 RUNS, CURVES, EVALUATIONS = "runs.parquet", "curves.parquet", "evaluations.parquet"
 SAMPLES = "samples.parquet"
@@ -49,8 +50,9 @@ class Run:
 
     about: stage, title, code (its fingerprint), made_of and made_by (see `_origin`), params,
         provenance, seconds, weights (a digest).
-    metrics: a dict for each step. evaluations: benchmark -> step -> evaluation. samples: as
-    `klearlib.rl.samples.draw_samples` keeps them; of a published run the first and last step's.
+    metrics: a dict for each step, to seven digits. evaluations: benchmark -> step -> evaluation.
+    samples: as `klearlib.rl.samples.draw_samples` keeps them; of a published run the first and last
+        step's.
     """
 
     key: str
@@ -84,7 +86,9 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
         "seconds": done["seconds"],
         "weights": weights,
     }
-    metrics = read_metrics(folder, timings=False)
+    lines = read_metrics(folder, timings=False)
+    # As published: seven digits take half the room of sixteen.
+    metrics = [{n: v if v is None else float(np.float32(v)) for n, v in e.items()} for e in lines]
     return Run(stage.key, about, metrics, read_evaluations(folder), read_samples(folder))
 
 
@@ -124,6 +128,7 @@ class Published:
         import pyarrow.parquet as pq
 
         runs, curves = (pq.read_table(folder / name) for name in TABLES[:2])
+        curves = curves.cast(_schema(CURVES), safe=False)  # before 0.26 they were float64
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(_read(folder / EVALUATIONS))
         texts = folder / SAMPLES  # which versions before 0.25 did not publish
         samples: dict[str, list[dict]] = {}
@@ -268,16 +273,20 @@ def _row(which: str, series: str, seed: int, run: Run) -> dict:
     }
 
 
+def _schema(name: str) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema({column: pa.type_for_alias(t) for column, t in _TYPES[name].items()})
+
+
 def _write(path: Path, make: Callable, rows: list | dict) -> None:
     """A table by a maker of pyarrow."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
     content = io.BytesIO()
     few = [name for name in _TYPES[path.name] if name != "value"]  # of which many are equal
     how = {"compression": "zstd", "compression_level": 12, "use_dictionary": few}
-    pq.write_table(make(rows, schema=schema), content, **how)
+    pq.write_table(make(rows, schema=_schema(path.name)), content, **how)
     write_bytes(path, content.getvalue(), make_folder=True)
 
 
@@ -300,7 +309,7 @@ _TYPES = {
         "skipped_updates": "int64",
         **{name.partition("/")[2]: "float64" for name in _LAST},
     },
-    CURVES: {"run": "string", "step": "int64", "metric": "string", "value": "float64"},
+    CURVES: {"run": "string", "step": "int64", "metric": "string", "value": "float32"},
     EVALUATIONS: {
         **{"run": "string", "step": "int64", "benchmark": "string", "problem": "string"},
         **dict.fromkeys(("n", *COUNTS), "int32"),
