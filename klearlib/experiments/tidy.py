@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,6 @@ from klearlib.run.stage import Stage, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 RUNS, CURVES, EVALUATIONS = "runs.parquet", "curves.parquet", "evaluations.parquet"
 SAMPLES = "samples.parquet"
@@ -128,7 +126,6 @@ class Published:
         import pyarrow.parquet as pq
 
         runs, curves = (pq.read_table(folder / name) for name in TABLES[:2])
-        curves = curves.cast(_schema(CURVES), safe=False)  # before 0.26 they were float64
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(_read(folder / EVALUATIONS))
         texts = folder / SAMPLES  # which versions before 0.25 did not publish
         samples: dict[str, list[dict]] = {}
@@ -206,10 +203,10 @@ def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
     ]
     every = {name: [it for part in parts for it in part[name]] for name in _TYPES[EVALUATIONS]}
     # Null where another column has it, which makes the file 40 % smaller: see `_read`.
-    both = [*zip(every["right"], every["n"], strict=True)]
-    for name, of in (("right_boxed", lambda right, n: right), ("pass_rate", operator.truediv)):
-        pairs = zip(every[name], both, strict=True)
-        every[name] = [None if value == of(*counts) else value for value, counts in pairs]
+    right, boxed, rate, n = (every[c] for c in ("right", "right_boxed", "pass_rate", "n"))
+    every["right_boxed"] = [None if b == r else b for b, r in zip(boxed, right, strict=True)]
+    counts = zip(rate, right, n, strict=True)
+    every["pass_rate"] = [None if share == r / each else share for share, r, each in counts]
     _write(folder / EVALUATIONS, pa.Table.from_pydict, every)
     texts = [
         {"run": key, **line}
@@ -273,20 +270,16 @@ def _row(which: str, series: str, seed: int, run: Run) -> dict:
     }
 
 
-def _schema(name: str) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema({column: pa.type_for_alias(t) for column, t in _TYPES[name].items()})
-
-
 def _write(path: Path, make: Callable, rows: list | dict) -> None:
     """A table by a maker of pyarrow."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
     content = io.BytesIO()
     few = [name for name in _TYPES[path.name] if name != "value"]  # of which many are equal
     how = {"compression": "zstd", "compression_level": 12, "use_dictionary": few}
-    pq.write_table(make(rows, schema=_schema(path.name)), content, **how)
+    pq.write_table(make(rows, schema=schema), content, **how)
     write_bytes(path, content.getvalue(), make_folder=True)
 
 
