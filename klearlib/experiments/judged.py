@@ -156,13 +156,18 @@ def largest_rates(
     (rule, seeds) -> log10 of the largest rate at which the run of each seed is stable, half the
     smallest where it is at none: float [seeds]."""
     stable = {rate: stable_runs(each) for rate, each in runs.items()}
-    done = set.intersection(*(set(each.common_seeds(rules)) for each in runs.values()))
 
     def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
         borne = [[rate for rate in runs if stable[rate][rule, seed]] for seed in seeds]
         return np.log10([max([min(runs) / 2, *rates]) for rates in borne])
 
-    return runs[min(runs)].with_seeds(done), largest
+    return done_at_all(runs, rules), largest
+
+
+def done_at_all(runs: Mapping[float, Results], rules: Sequence[str]) -> Results:
+    """The runs at the smallest learning rate of the seeds that have all `rules` at every one."""
+    done = set.intersection(*(set(each.common_seeds(rules)) for each in runs.values()))
+    return runs[min(runs)].with_seeds(done)
 
 
 def shares_in_corners(runs: Results, about: Claim) -> dict[str, float]:

@@ -13,7 +13,7 @@ from klearlib import paper
 from klearlib.experiments import objectives
 from klearlib.experiments.benchmarks import curve_titles, deciding
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
-from klearlib.experiments.judged import largest_rates, shares_in_corners
+from klearlib.experiments.judged import done_at_all, largest_rates, shares_in_corners
 from klearlib.experiments.results import PUSHED_DOWN, Results
 from klearlib.experiments.rules import made, note_on_own
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
@@ -258,8 +258,11 @@ class Clipping(ClippingArms):
             return "there is only one learning rate: give several (learning_rates)"
         if why := self.why_not_judged(about.arms):
             return why
-        by_rate = {rate: self.at(rate, about.arms, self.params.seeds) for rate in rates}
-        if claim_id == "E6":  # log10 of the largest rate at which a run is stable by the rule of C3
+        if claim_id in ("C25", "E6"):
+            by_rate = {rate: self.at(rate, about.arms, self.params.seeds) for rate in rates}
+            if claim_id == "C25":
+                return self._pushed_down(by_rate, about)
+            # log10 of the largest rate at which a run is stable by the rule of C3
             return self.paired("E6", *largest_rates(by_rate, about.arms))
         domain, runs, words = "math", self.runs, [self.words_on_rates]
         if claim_id == "C2":
@@ -272,8 +275,6 @@ class Clipping(ClippingArms):
             values = runs.gradient_norms(), runs.score_changes()
             seeds = runs.common_seeds(about.arms)
             return Evidence(values, seeds, words) if runs else "no run has finished yet"
-        if claim_id == "C25":
-            return self._pushed_down(by_rate, about)
         tries = min((runs.end(arm, "validation").n for arm in runs.runs), default=4)
         if claim_id == "C26" and tries < 4:
             return f"pass@k of {tries // 2} tries explores nothing: set validation_responses to 4"
@@ -285,12 +286,11 @@ class Clipping(ClippingArms):
         """C25: both rules at the same learning rates, since a larger rate pushes further."""
         if not all(runs.logs(PUSHED_DOWN) for runs in by_rate.values()):
             return f"no run logs {PUSHED_DOWN}: train the runs again with klear 0.20 or later"
-        done = set.intersection(*(set(each.common_seeds(about.arms)) for each in by_rate.values()))
 
         def share(rule: str, seeds: Sequence[int]) -> np.ndarray:
             return np.mean([runs.pushed_down(rule, seeds) for runs in by_rate.values()], axis=0)
 
-        return self.paired("C25", self.at(min(by_rate), about.arms, [*done]), share)
+        return self.paired("C25", done_at_all(by_rate, about.arms), share)
 
     def notes(self) -> list[str]:
         on_code = []

@@ -18,6 +18,7 @@ from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.judged import largest_rates, stable_runs
 from klearlib.experiments.nb02_data_correctness import (
     DOSED,
+    IN_TABLE_2,
     CorrectnessParams,
     DataCorrectness,
     graded_responses,
@@ -60,7 +61,7 @@ WORDS = {
 """The same for people."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
 RESPONSES_OF_ERRING = 6
-"""Responses per problem of E3's teachers: the largest dose needs more wrong ones than four have."""
+"""Responses per problem of E3's teachers: four may hold too few wrong ones."""
 
 _COST = {"0": 1, "0.3": -1}
 """Share of wrong responses -> the sign of its score in what they cost."""
@@ -170,7 +171,7 @@ class Beyond(Experiment):
         world = seed if self.statistics.design == WORLDS else 0
         for kind in ERROR_KINDS:
             data = ErringOrigin(kind, self.params.profile, how.data_options, world)
-            for difficulty, share in itertools.product(DOSED, how.wrong_shares):
+            for difficulty, share in itertools.product(DOSED, IN_TABLE_2):
                 chosen = graded_responses(data, ERRING_TEACHER, how, difficulty, share)
                 label = f"{difficulty}, {kind}, {wrong_words(share)}"
                 of = {"label": label, "seed": seed, "num_responses": how.eval_responses}
@@ -271,7 +272,7 @@ class Beyond(Experiment):
         from klearlib.experiments.origins.miniature import ERROR_KINDS
 
         runs, rows = self.runs.under("E3"), []
-        for arm in itertools.product(DOSED, ERROR_KINDS, self.correctness.wrong_shares):
+        for arm in itertools.product(DOSED, ERROR_KINDS, IN_TABLE_2):
             difficulty, kind, share = arm
             name = f"{difficulty}_{kind}_{share:g}"
             if seeds := runs.common_seeds([name]):
@@ -339,8 +340,8 @@ class Beyond(Experiment):
         return [
             *self.departures("options"),
             "Arms that another notebook also has are the same runs.",
-            f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, because the largest "
-            "dose needs more wrong responses than four contain.",
+            f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, because four may "
+            "hold too few wrong ones.",
             "E4 averages by micro-batches of "
             f"{self.params.micro_batch_tokens} tokens for D5 and D7; with one micro-batch both are "
             "the paper's way.",

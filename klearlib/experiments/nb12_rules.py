@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import cached_property, partial
 
@@ -23,6 +24,7 @@ from klearlib.report.verdicts import Evidence, verdicts
 from klearlib.rl.rule_table import PUBLISHED
 
 _CLIP = (0.2, 0.28)  # of the published rules that have none of their own
+SECONDARY = (("clip_higher", "gppo"), ("gppo_ratio_low", "clip_higher"))
 AA = "tis"
 """Clip-Higher by another name here: the sampler and the trainer agree to rounding."""
 
@@ -152,6 +154,29 @@ class Rules(RulePictures):
             for name in (self.titles[key] for key in self.own)
             if name in rows.index and not np.isnan((row := rows.loc[name]).difference)
         ]
+
+    @table(
+        "Of a real model, registered beside E1: Clip-Higher minus GPPO, and F = r low minus "
+        "Clip-Higher, at each learning rate that was run. In points, 95 % t interval paired by "
+        "replicate; p two-sided, corrected by Holm over the rows.",
+        columns="difference, learning_rate, seeds, value, low, high, p, p_holm, verdict",
+        when=lambda e: is_real(e.params.profile),
+    )
+    def secondary(self) -> Rows:
+        p, done = self.params, self.done(VARIANTS)
+        runs = {p.decided_at: self.at(p.decided_at)}
+        for name in self._other_rates:
+            runs[p.named_variants[name].learning_rate] = done.under(name)
+        found = {}
+        for rate, pair in itertools.product(runs, SECONDARY):
+            seeds = [s for s in runs[rate].common_seeds(pair) if s in self.deciding_seeds]
+            if len(seeds) > 1:
+                a, b = (self._scores(runs[rate], rule, seeds) for rule in pair)
+                found[" - ".join(map(self.titles.get, pair)), rate] = seeds, self._points(a, b)
+        corrected = holm([two_sided(test) for _, test in found.values()])
+        for ((name, rate), (seeds, test)), p_holm in zip(found.items(), corrected, strict=True):
+            row = [name, f"{rate:g}", len(seeds), test.value, test.low, test.high]
+            yield [*row, two_sided(test), p_holm, word(test, p_holm)]
 
     @table(
         "The mean over the common learning rates, in points minus Clip-Higher's, tested as above. "

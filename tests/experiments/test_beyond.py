@@ -12,6 +12,7 @@ from fake_runs import HOW, again, finish, published, verdicts
 from klearlib.errors import ParameterError
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.clipping_arms import ClippingParams
+from klearlib.experiments.nb02_data_correctness import IN_TABLE_2
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 from klearlib.experiments.nb11_beyond import RULES, STEPS, Beyond, BeyondParams, at
@@ -129,12 +130,11 @@ def test_e4_is_decided_by_all_steps_together(project):
 def test_e3_has_a_teacher_for_each_kind_of_error(project):
     e = finished("E3", ends={"easy_habit_0.3": 0.25, "hard_habit_0.3": 0.25})
     arms = {series for series, _ in e.arms}
-    shares = e.correctness.wrong_shares
     assert arms == {
         f"E3: {difficulty}_{kind}_{share:g}"
         for difficulty in ("easy", "hard")
         for kind in ("habit", "random")
-        for share in shares
+        for share in IN_TABLE_2
     }
     assert verdicts(e)["E3"]["verdict"] == "supported"
     writers = {}

@@ -204,6 +204,19 @@ def test_a_real_model_is_shown_beside_the_miniature(project, monkeypatch):
     assert widest == [3, 4]  # the variant's rate too
 
 
+def test_secondary_comparisons_of_a_real_model_share_one_correction(decides, monkeypatch):
+    monkeypatch.setattr("klearlib.experiments.rule_pictures.is_real", lambda profile: True)
+    slow = {"rules": ["clip_higher", "gppo", "gppo_ratio_low"], "learning_rate": 5e-5}
+    old = VALUES["variants"]["old rollouts"]  # differs in more than the rate
+    e = finish_rules(rules(variants={"slow": slow, "old": old}), {"gppo_ratio_low": 0.75})
+    table = e.table("secondary").set_index(["difference", "learning_rate"])
+    assert len(table) == 4 and table["seeds"].eq(6).all()
+    row = table.loc["GPPO, F = r low - Clip-Higher", "0.0002"]
+    assert row["value"] == pytest.approx(25, abs=3) and row["verdict"] == "higher"
+    assert row["p_holm"] == pytest.approx(4 * row["p"])  # the smallest of four
+    assert table["p_holm"].drop(row.name).gt(0.05).all()
+
+
 def test_corners_are_left_out_after_the_run_at_the_smallest_common_rate(project):
     assert not rules().left_out_arms
     measured = {"by corner": VARIANT | {"options": {"corner_gradients": True}}}
