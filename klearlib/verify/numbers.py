@@ -192,7 +192,7 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     # so many words are a sentence
     if len(bare) > 6 or (bare and bare[0] == "times" and len(bare) > 1):
         return None
-    is_other = bare and listed[0] != "m" and _NO_UNIT.fullmatch(bare[0])
+    is_other = bare and listed[0] not in {"m", "ms"} and _NO_UNIT.fullmatch(bare[0])
     if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
         return None
     if len(bare) == 1:

@@ -55,5 +55,5 @@ def test_counts_add_up_and_licences_are_kept(inputs, tmp_path):
 
 def test_what_cannot_be_combined_is_refused(inputs, tmp_path):
     again = selection(tmp_path / "again", [Sample("x", "?", "!"), Sample("m1", "1+1?", "2")])
-    with pytest.raises(KlearError, match="'m1' is in selection_1 and in selection_3"):
+    with pytest.raises(KlearError, match="'m1' is in both selection_1 and selection_3"):
         combine(RunFolder(tmp_path / "out"), inputs | {"selection_3": again})
