@@ -68,8 +68,11 @@ class ClippingParams(MathsRLParams):
     )
     eval_every = amended(paper=10, place="Fig. 2a, 2b: distance of the points")
     eval_responses = amended(paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
-    code: bool = parameter(
-        True, help="RL on code too, as notebook 07's soft arm (C2)", place="Fig. 2b"
+    code: dict | None = parameter(
+        {},
+        record=SoftRewardParams,
+        help="RL on code too (C2): what differs from notebook 07's soft arm; None: no such runs",
+        place="Fig. 2b",
     )
 
     def __post_init__(self) -> None:
@@ -120,15 +123,16 @@ class ClippingArms(Experiment):
     @cached_property
     def soft(self) -> SoftRewardParams:
         """How the runs on code are trained."""
-        return replace(SoftReward.params_of(self.params.profile), engine=self.params.engine)
+        of_07, changes = SoftReward.params_of(self.params.profile), self.params.code or {}
+        return replace(of_07, engine=self.params.engine, **changes)
 
     def reads(self) -> dict[str, object]:
-        return {SoftReward.name: self.soft} if self.params.code else {}
+        return {} if self.params.code is None else {SoftReward.name: self.soft}
 
     @cached_property
     def code_arms(self) -> dict[Arm, Stage]:
-        """(rule, seed) -> its run of RL on code; GPPO's is notebook 07's soft arm."""
-        if not self.params.code:
+        """(rule, seed) -> its run of RL on code; if `code` is {}, GPPO's is 07's soft arm."""
+        if self.params.code is None:
             return {}
         soft, found = self.soft, {}
         for seed, of in origins(self.params.profile, soft.seeds).items():
