@@ -212,7 +212,7 @@ def _mean_tokens(stage: Stage | None) -> float:
     that a stage is made from; infinite if there are other files."""
     if stage is None:
         return math.inf
-    if (where := stage.params.get("location")) is None:
+    if (where := stage.arguments.get("location")) is None:
         return max(map(_mean_tokens, stage.inputs.values()), default=math.inf)
     lines = _lines_here(where)
     return (lines and Path(where).stat().st_size / 4 / lines) or math.inf
@@ -233,7 +233,7 @@ def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) 
     for source in curated.params["sources"]:
         if names is None or source["alias"] in names:
             data = curated.inputs.get(source.get("input"))
-            lines = _lines_here((data and data.params.get("location")) or "")
+            lines = _lines_here((data and data.arguments.get("location")) or "")
             rows += min(source.get("limit", most), most if lines is None else lines)
     return min(rows, most)
 

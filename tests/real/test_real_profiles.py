@@ -28,7 +28,7 @@ from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord
 from klearlib.run.folder import RunFolder
-from klearlib.run.stage import Stage
+from klearlib.run.stage import Stage, with_inputs
 from klearlib.suite.estimate import cost_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -200,6 +200,15 @@ def test_the_memory_of_every_model_is_known(profile):
         for stage in stages_of(profile, name):
             if "compute" in stage.params:
                 assert cost_of(stage).memory, stage.title
+
+
+def test_the_lines_of_ones_own_files_are_counted_for_the_plan(project):
+    (project / "data" / "sums").mkdir(parents=True)
+    for name in ("examples", "problems", "held_out"):
+        (project / "data" / "sums" / f"{name}.jsonl").write_text("twenty bytes a line\n" * 192)
+    every = with_inputs(stages_of("smol", "12_rules"))
+    (sft,) = [stage for stage in every.values() if stage.name == "sft"]
+    assert cost_of(sft).trained == 192 * 5
 
 
 @pytest.mark.parametrize("profile", PROFILES)
