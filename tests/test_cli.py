@@ -26,7 +26,7 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(
-            f"profile: {profile}\ncode: null\n"
+            f"profile: {profile}\ncode: false\n"
         )
         for name in ("worlds.yaml", "compute.yaml", "statistics.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()

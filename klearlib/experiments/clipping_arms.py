@@ -68,11 +68,11 @@ class ClippingParams(MathsRLParams):
     )
     eval_every = amended(paper=10, place="Fig. 2a, 2b: distance of the points")
     eval_responses = amended(paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
-    code: dict | None = parameter(
-        {},
-        record=SoftRewardParams,
-        help="RL on code too (C2): what differs from notebook 07's soft arm; None: no such runs",
-        place="Fig. 2b",
+    code: bool = parameter(
+        True, help="RL on code too, as notebook 07's soft arm (C2)", place="Fig. 2b"
+    )
+    code_changes: dict = parameter(
+        {}, record=SoftRewardParams, help="what RL on code changes in notebook 07's settings"
     )
 
     def __post_init__(self) -> None:
@@ -123,16 +123,17 @@ class ClippingArms(Experiment):
     @cached_property
     def soft(self) -> SoftRewardParams:
         """How the runs on code are trained."""
-        of_07, changes = SoftReward.params_of(self.params.profile), self.params.code or {}
-        return replace(of_07, engine=self.params.engine, **changes)
+        of_07, p = SoftReward.params_of(self.params.profile), self.params
+        return replace(of_07, engine=p.engine, **p.code_changes)
 
     def reads(self) -> dict[str, object]:
-        return {} if self.params.code is None else {SoftReward.name: self.soft}
+        return {SoftReward.name: self.soft} if self.params.code else {}
 
     @cached_property
     def code_arms(self) -> dict[Arm, Stage]:
-        """(rule, seed) -> its run of RL on code; if `code` is {}, GPPO's is 07's soft arm."""
-        if self.params.code is None:
+        """(rule, seed) -> its run of RL on code; GPPO's is notebook 07's soft arm if nothing is
+        changed."""
+        if not self.params.code:
             return {}
         soft, found = self.soft, {}
         for seed, of in origins(self.params.profile, soft.seeds).items():

@@ -266,8 +266,8 @@ class Clipping(ClippingArms):
             return self.paired("E6", *largest_rates(by_rate, about.arms))
         domain, runs, words = "math", self.runs, [self.words_on_rates]
         if claim_id == "C2":
-            if self.params.code is None:
-                return "no run is trained on code: set code: {}"
+            if not self.params.code:
+                return "no run is trained on code: set code: true"
             domain, runs, words = "code", self.code_results, []
         runs = runs.of(*about.arms).with_seeds(self.seeds_deciding(claim_id))
         how = {"words": words, "checked": shares_in_corners(runs, about)}
@@ -294,11 +294,11 @@ class Clipping(ClippingArms):
 
     def notes(self) -> list[str]:
         on_code = []
-        if self.params.code is not None:
-            own = ", ".join(f"{name} {value}" for name, value in self.params.code.items())
+        if self.params.code:
+            changes = ", ".join(f"{key} {value}" for key, value in self.params.code_changes.items())
             on_code.append(
                 "C2's runs train on code, from the checkpoint that writes programs, with the "
-                f"settings of notebook 07{own and f' but {own}'}. "
+                f"settings of notebook 07{changes and f' but {changes}'}. "
                 "What RL on mathematics does for code is not measured here."
             )
         return [

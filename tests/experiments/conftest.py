@@ -41,5 +41,5 @@ def _make_start(folder):
     from klearlib.experiments.nb05_clipping import Clipping
     from klearlib.run.pool import run_stages
 
-    first = Clipping(check("05_clipping", {"code": None})).stages()[0]
+    first = Clipping(check("05_clipping", {"code": False})).stages()[0]
     run_stages(tuple(first.inputs.values()), runs_dir=folder)

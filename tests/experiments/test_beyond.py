@@ -49,7 +49,7 @@ def finished(*explorations: str, ends: dict[str, float], metrics=None, **changes
 
 
 def test_arms_are_the_runs_of_the_other_notebooks(project):
-    e, how = beyond("E2", "E4"), {"learning_rates": RATES, "code": None}
+    e, how = beyond("E2", "E4"), {"learning_rates": RATES, "code": False}
     grid = Clipping(ClippingParams(seeds=[0, 1, 2], **how, **HOW)).grid
     sweep = AlphaSweep(AlphaSweepParams(seeds=[0], learning_rate=min(RATES), **HOW)).arms
     for rate in RATES:

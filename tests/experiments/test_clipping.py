@@ -16,9 +16,9 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.rules import read_rules
 
-PARAMS = ClippingParams(seeds=[0, 1, 2], code=None, **HOW)
+PARAMS = ClippingParams(seeds=[0, 1, 2], code=False, **HOW)
 RATES = [1e-3, 1e-4, 3e-4]
-GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES, code=None)
+GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES, code=False)
 TUNING = [100, 101, 102, 103]
 RULES = PARAMS.rules
 ENDS = dict.fromkeys(RULES, 0.5)
@@ -341,7 +341,7 @@ def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypat
 
 
 def test_c2_is_rl_on_code_whose_gppo_is_the_soft_arm_of_notebook_07(project):
-    e = clipping(code={}, seeds=[0, 1])
+    e = clipping(code=True, seeds=[0, 1])
     soft = SoftReward(e.soft)
     assert {seed for _, seed in e.code_arms} == {seed for _, seed in soft.arms}
     assert e.code_arms["gppo", 0].key == soft.arms["soft", 0].key
@@ -364,9 +364,9 @@ def test_c2_is_rl_on_code_whose_gppo_is_the_soft_arm_of_notebook_07(project):
     assert np.isnan(rows.loc[("code B", "GPPO"), "paper_last"])
 
 
-def test_the_runs_on_code_differ_from_notebook_07_in_what_code_names(project):
+def test_the_runs_on_code_differ_from_notebook_07_in_what_is_said(project):
     changes = {"num_steps": 2, "mini_batch_problems": 1, "learning_rate": 2e-4}
-    e = clipping(code=changes, seeds=[0, 1])
+    e = clipping(code=True, code_changes=changes, seeds=[0, 1])
     theirs = SoftReward(SoftReward.params_of(e.params.profile)).arms["soft", 0].params["settings"]
     ours = e.code_arms["gppo", 0].params["settings"]
     assert {name for name in ours if ours[name] != theirs[name]} <= {*changes}
@@ -375,7 +375,7 @@ def test_the_runs_on_code_differ_from_notebook_07_in_what_code_names(project):
 
 
 def test_without_runs_on_code_c2_says_what_it_needs(project):
-    assert "set code: {}" in clipping().evidence()["C2"]
+    assert "set code: true" in clipping().evidence()["C2"]
 
 
 def test_without_tuning_seeds_each_seed_has_the_rate_that_the_others_choose(project, monkeypatch):

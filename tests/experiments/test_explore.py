@@ -27,7 +27,7 @@ def test_the_notebook_and_the_page_run_and_show(tiny_project):
     values = tiny_project / "params" / "smoke" / "05_clipping.yaml"
     values.write_text("rules: [gppo, clip_higher]\n")
     page = "\n".join(examples()[2:]).replace(", step=20", "")
-    page = page.replace('params_of("mini"))', 'params_of("smoke")).changed(code=None)')
+    page = page.replace('params_of("mini"))', 'params_of("smoke")).changed(code=False)')
     notebook = nbformat.read(REPOSITORY / "notebooks" / "explore.ipynb", nbformat.NO_CONVERT)
     notebook.cells.append(nbformat.v4.new_code_cell(page))
     nbformat.write(notebook, tiny_project / "notebooks" / "explore.ipynb")

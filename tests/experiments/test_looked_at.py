@@ -13,7 +13,7 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.suite.status import describe_status
 
-PARAMS = ClippingParams(seeds=[0, 1], code=None, **HOW)
+PARAMS = ClippingParams(seeds=[0, 1], code=False, **HOW)
 ENDS = dict.fromkeys(PARAMS.rules, 0.5)
 
 
@@ -96,7 +96,7 @@ def test_what_decides_is_not_looked_at_with_the_others(project):
 
 
 def test_the_runs_on_code_stand_in_it_too(project):
-    e = Clipping(replace(PARAMS, code={}, seeds=[0]))
+    e = Clipping(replace(PARAMS, code=True, seeds=[0]))
     finish(e.arms["gppo", 0], end=0.5)
     finish(e.code_arms["gppo", 0], end=0.5)
     assert list(again(e).table("looked_at")["arm"].unique()) == ["GPPO", "GPPO, code"]

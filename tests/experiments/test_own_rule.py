@@ -43,7 +43,7 @@ def done_at(e: Clipping) -> dict[str, int]:
 
 
 def test_the_page_followed_to_the_letter(small):
-    gppo = Clipping(check("05_clipping", {"rules": ["gppo"], "code": None}))
+    gppo = Clipping(check("05_clipping", {"rules": ["gppo"], "code": False}))
     gppo.run()
     before = done_at(gppo)
     assert {"GPPO, seed 0", "GPPO, seed 1"} <= before.keys()

@@ -38,7 +38,7 @@ ON_CODE = (SoftReward, TestFilter)
 
 def made(of, **changes):
     """An experiment with small parameters and three seeds."""
-    of_its = {"test_filter": {}} if of in ON_CODE else {"code": None} if of is Clipping else {}
+    of_its = {"test_filter": {}} if of in ON_CODE else {"code": False} if of is Clipping else {}
     return of(of.Params(**{"seeds": [0, 1, 2]} | HOW | of_its | changes))
 
 

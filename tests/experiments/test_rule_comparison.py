@@ -72,7 +72,7 @@ def test_what_is_registered_first_runs_first_and_is_the_runs_of_notebook_05(proj
     first = list(e.arms)[: 4 * 6]
     assert {rate for series, _ in first if (rate := series.split()[2])} == {"0.0002:"}
     assert len(e.arms) == 6 * (4 * 3 + 2 * 2) and len({s.key for s in e.arms.values()}) == 96
-    how = {"seeds": [0], "learning_rates": RATES, "code": None, **HOW}
+    how = {"seeds": [0], "learning_rates": RATES, "code": False, **HOW}
     grid = Clipping(ClippingParams(**how)).grid
     for rate, rule in itertools.product(RATES, ("gppo", "clip_higher")):
         assert e.arms[at_rate(rate, rule), 0].key == grid[rule, rate, 0].key

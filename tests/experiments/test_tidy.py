@@ -28,7 +28,7 @@ from klearlib.params import root
 from klearlib.params.statistics import REPLICATES, replicates_asked
 
 RATES, TUNING = [1e-4, 3e-4], [100, 101, 102, 103]
-PARAMS = ClippingParams(seeds=[0, 1, 2], code=None, rules=["clip_higher", "gppo"], **HOW)
+PARAMS = ClippingParams(seeds=[0, 1, 2], code=False, rules=["clip_higher", "gppo"], **HOW)
 GRID = replace(PARAMS, seeds=[0, 1], learning_rates=RATES)
 ENDS = {"clip_higher": 0.5, "gppo": 0.625, "cispo": 0.375}
 

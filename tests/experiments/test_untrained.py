@@ -9,7 +9,7 @@ from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.suite.status import describe_status
 
-PARAMS = ClippingParams(seeds=[0, 1], code=None, **HOW)
+PARAMS = ClippingParams(seeds=[0, 1], code=False, **HOW)
 NOTHING = {"train/grad_norm": None, "train/num_updates": 0, "rollout/groups_all_wrong": 1}
 SAMPLE = {
     **{"step": 20, "problem": "p1", "response": 0, "prompt": "2 + 2?", "chars": 5000},

@@ -26,7 +26,7 @@ SHARES = {
 def with_half(**how) -> Clipping:
     rules = ["clip_higher", "gppo", {"name": "mine.py:half", "source": SOURCE}]
     return Clipping(
-        ClippingParams(**{"seeds": [0, 1, 2], "code": None, "rules": rules, **HOW, **how})
+        ClippingParams(**{"seeds": [0, 1, 2], "code": False, "rules": rules, **HOW, **how})
     )
 
 
@@ -77,7 +77,7 @@ def test_a_rule_of_a_cell(project, tmp_path, monkeypatch):
     )
     import a_cell
 
-    e = Clipping(ClippingParams(seeds=[0], code=None, **HOW)).add_rule(a_cell.half, label="mine")
+    e = Clipping(ClippingParams(seeds=[0], code=False, **HOW)).add_rule(a_cell.half, label="mine")
     assert [arm.title for arm in e.rules.values()][-1] == "mine"
     assert "import torch" in e.params.rules[-1]["source"]
     with pytest.raises(ParameterError, match="uses uses EPS from the notebook"):

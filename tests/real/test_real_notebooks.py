@@ -33,7 +33,7 @@ LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 FILTER = {"teacher_responses": 1, "threshold": 0.0, "keep_equal": True}
 SIZES = {"num_problems": 2, "group_size": 2, "mini_batch_problems": 1}
 CLIPPING = ClippingParams(
-    profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, code=None, **SIZES
+    profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, code=False, **SIZES
 )
 SMALL_RL = {"num_steps": 1, **SIZES}
 SMALL_RL |= {"learning_rate": 1.0e-4}
