@@ -147,6 +147,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params.place import own_places, place_of
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
+    from klearlib.suite.notebooks import execute_published
 
     profile = require_profile(arguments.profile)
     own = place_of(profile, {})
@@ -155,6 +156,8 @@ def _report(arguments: argparse.Namespace) -> int:
         raise MissingAsset(f"nothing has been run at profile {profile} yet: {own.command}")
     for place in ran:
         rebuild(place.folder)
+        if arguments.notebooks:
+            execute_published(place)
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))
@@ -276,6 +279,11 @@ def _parser() -> argparse.ArgumentParser:
         "--readme",
         metavar="FILE",
         help="also rewrite the table of claims between the profile's markers in this markdown file",
+    )
+    report.add_argument(
+        "--notebooks",
+        action="store_true",
+        help="also execute the notebooks, with the runs of their published tables; nothing trains",
     )
 
     merge = commands.add_parser("merge", help="join results of different replicates in one folder")

@@ -96,7 +96,6 @@ def rebuild(results: Path) -> None:
     found = [(experiment_of(section.notebook), section) for section in read_sections(results)]
     for experiment, section in sorted(found, key=lambda each: each[0].gathers):
         if experiment.gathers or (section.folder / RUNS).is_file():
-            empty = Published({}, {}, section)
-            published = empty if experiment.gathers else Published.read(section.folder)
+            published = Published.of_notebook(section.folder, gathers=experiment.gathers)
             params = check(section.notebook, section.parameters)
             experiment(params, read_place(results), published).publish()

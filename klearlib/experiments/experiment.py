@@ -37,7 +37,7 @@ from klearlib.experiments.tidy import (
 from klearlib.notebook import setup, show_frames, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
-from klearlib.params.place import Place, differences, place_for
+from klearlib.params.place import PUBLISHED, Place, differences, place_for
 from klearlib.params.statistics import replicates_asked
 from klearlib.report.section import Counterpart, SampleItem, Verdict, is_paper_scale, write_section
 from klearlib.report.style import series_style
@@ -88,7 +88,9 @@ class Experiment(Showing, Judged, Exploring):
         """The experiment with a notebook's parameters."""
         show_frames(digits=cls.digits)
         experiment = cls(setup(cls.name, cls.Params, namespace))
-        experiment.place  # noqa: B018 - refused before anything is computed
+        folder = experiment.place.folder / cls.name  # refused before anything is computed
+        if PUBLISHED in os.environ:
+            experiment.published = Published.of_notebook(folder, gathers=cls.gathers)
         return experiment
 
     @classmethod
@@ -263,6 +265,10 @@ class Experiment(Showing, Judged, Exploring):
 
         from klearlib.run import preload, progress
 
+        if self.published is not None:
+            ran = {run.key: run.about for run in self.published.arms.values()}
+            rows = [{name: about[name] for name in ("title", "seconds")} for about in ran.values()]
+            return pd.DataFrame(rows).assign(state="published")
         rows = [
             {
                 "stage": stage.title,
@@ -277,11 +283,14 @@ class Experiment(Showing, Judged, Exploring):
         return pd.DataFrame(rows)
 
     def run(self) -> None:
-        """Run all stages that are not done yet, and publish what there is as they finish.
+        """Run all stages that are not done yet, and publish what there is as they finish; nothing
+        where runs are read from published tables.
 
         Raises Interrupted, a KeyboardInterrupt, once the processes that the stop button stopped
         have ended.
         """
+        if self.published is not None:
+            return
         from klearlib.run.pool import run_stages  # 80 modules that a plan does not need
 
         last = time.monotonic()
@@ -415,7 +424,8 @@ class Experiment(Showing, Judged, Exploring):
         from IPython.display import Markdown
 
         folder = self.publish_and_report()
-        return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
+        ran = () if self.published is not None else self.stages()
+        return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in ran]))
 
 
 def runs_dir() -> Path:

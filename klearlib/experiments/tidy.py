@@ -140,6 +140,11 @@ class Published:
             arms[row["set"], row["series"], row["seed"]] = made[key]
         return cls(arms, read_json(folder / FACTS), read_section(folder))
 
+    @classmethod
+    def of_notebook(cls, folder: Path, *, gathers: bool) -> Published:
+        """As `read`; without runs for a notebook that only gathers what others published."""
+        return cls({}, {}, read_section(folder)) if gathers else cls.read(folder)
+
 
 class Frames(NamedTuple):
     """The tables of all notebooks of a results folder, each row with its notebook, set, series and

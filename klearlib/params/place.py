@@ -24,6 +24,8 @@ CHANGES = "changes.json"
 """In a folder that is not named after its profile: the profile, and what differs from it."""
 OUT = "KLEAR_OUT"
 """The environment variable that names the results folder, as ``--out`` does."""
+PUBLISHED = "KLEAR_PUBLISHED"
+"""Set where notebooks read their runs from the tables in the results folder, and train nothing."""
 OWN = "own-"
 """The start of the names of unnamed folders for changed values; later results replace earlier."""
 

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from klearlib.notebook import NOTEBOOK_PATH
 from klearlib.params import root
-from klearlib.params.place import OUT
+from klearlib.params.place import OUT, PUBLISHED
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.stops import die_with
 from klearlib.run.worker import PARENT
@@ -37,9 +37,12 @@ class NotebookError(Exception):
         self.lines = lines
 
 
-def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
+def execute_notebook(
+    source: str, output: str, values: dict, log: str, *, published: bool = False
+) -> None:
     """Run the notebook `source` with parameters `values`, which publishes in the results folder of
     `output`; `output` is written when it is complete.
+    published: with the runs that the tables in that folder hold.
 
     The kernel runs in the project's folder, appends its progress and prints to `log`, and has ended
     with all its children when this returns. A notebook that failed is kept next to `output` as
@@ -63,6 +66,7 @@ def execute_notebook(source: str, output: str, values: dict, log: str) -> None:
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     environment = {"KLEAR_ROOT": str(project), OUT: str(place.parent), NOTEBOOK_PATH: output}
     environment |= {PROGRESS_LOG: log, PARENT: str(os.getpid())}
+    environment |= {PUBLISHED: "1"} if published else {}
     try:
         with open(log, "a", encoding="utf-8") as stream:
             notebook = papermill(

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
-from klearlib.params import root
+from klearlib.params import load_profile, root
 from klearlib.params.place import Place, read_place
 from klearlib.params.statistics import REPLICATES
+from klearlib.report.section import read_sections
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
@@ -28,12 +29,13 @@ from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
-from klearlib.suite.kernel import EXIT_FAILED
+from klearlib.suite.kernel import EXIT_FAILED, execute_notebook
 from klearlib.suite.plan import (
     NOTEBOOK_S,
     PlannedNotebook,
     describe,
     notebook_file,
+    parameters_of,
     plan,
     weighed,
     workers_of,
@@ -218,6 +220,22 @@ def publish(notebook: str, values: dict, out: str) -> None:
     """Publish what is done of a notebook so far in the results folder `out`."""
     params, place = catalogue.check(notebook, values), read_place(Path(out))
     catalogue.experiment_of(notebook)(params, place).publish()
+
+
+def execute_published(place: Place) -> None:
+    """Execute the notebooks of a results folder with the runs that their tables hold.
+
+    Raises NotebookError: a cell failed.
+    """
+    found = {section.notebook for section in read_sections(place.folder)}
+    for name in catalogue.notebooks_of(place.profile):
+        if name in found:
+            output, log = place.folder / f"{name}.ipynb", place.folder / name / LOG
+            known = parameters_of(name)
+            changed = {key: value for key, value in place.changes.items() if key in known}
+            values = load_profile(place.profile, name) | changed
+            source = str(notebook_file(name))
+            execute_notebook(source, str(output), values, str(log), published=True)
 
 
 def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | None:

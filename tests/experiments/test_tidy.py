@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from klearlib.experiments.merging import _joined_fact, merge
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.tidy import Published, _origin
 from klearlib.params import root
+from klearlib.params.place import PUBLISHED
 from klearlib.params.statistics import REPLICATES, replicates_asked
 
 RATES, TUNING = [1e-4, 3e-4], [100, 101, 102, 103]
@@ -100,6 +101,20 @@ def test_what_is_published_gives_the_same_bytes_without_runs(project):
         path.write_text(path.read_text() + "1\n")  # is written anew
     rebuild(e.place.folder)
     assert files(folder) == {name: content for name, content in before.items()}
+
+
+def test_a_notebook_shows_what_is_published_and_trains_nothing(project, monkeypatch):
+    e = finished([0, 1, 2])
+    e.publish()
+    scores = e.table("scores")
+    shutil.rmtree(runs_dir())
+    monkeypatch.setenv(PUBLISHED, "1")
+    shown = Clipping.setup(asdict(PARAMS))
+    shown.run()
+    assert not runs_dir().exists()
+    assert shown.table("scores").equals(scores)
+    assert [*shown.plan()["state"]] == ["published"] * 6
+    assert "report.html" in shown.finish().data
 
 
 def test_null_and_nan_are_told_apart(project):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from klearlib import cli
 from klearlib.evaluate.statistics import compare, replicates_needed
 from klearlib.experiments.catalogue import experiments, rebuild
 from klearlib.paper import claim as paper_claim
@@ -245,3 +246,16 @@ def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch)
 def test_committed_results_are_small(folder):
     kept = [path for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in kept) < MEGABYTES * 1e6
+
+
+def test_a_notebook_is_executed_from_what_is_committed(tmp_path, monkeypatch):
+    for name in ("notebooks", "params"):
+        shutil.copytree(RESULTS.parent / name, tmp_path / name)
+    shutil.copytree(
+        RESULTS / "mini" / "03_teacher_ablation", tmp_path / "results/mini/03_teacher_ablation"
+    )
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    assert cli.main(["report", "--profile", "mini", "--notebooks"]) == 0
+    executed = (tmp_path / "results" / "mini" / "03_teacher_ablation.ipynb").read_text()
+    assert "image/png" in executed and '"output_type": "error"' not in executed
+    assert not (tmp_path / "results" / "runs").exists()
