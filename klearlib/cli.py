@@ -154,14 +154,14 @@ def _report(arguments: argparse.Namespace) -> int:
     ran = [each for each in (own, *own_places(own)) if any(each.folder.glob("*/section.json"))]
     if not ran:
         raise MissingAsset(f"nothing has been run at profile {profile} yet: {own.command}")
+    code = 0
     for place in ran:
         rebuild(place.folder)
-        if arguments.notebooks:
-            execute_published(place)
+        code = (execute_published(place) if arguments.notebooks else 0) or code
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))
-    return 0
+    return code
 
 
 def _merge(arguments: argparse.Namespace) -> int:

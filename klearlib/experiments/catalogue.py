@@ -14,6 +14,7 @@ from klearlib.run.stage import Stage, with_inputs
 
 if TYPE_CHECKING:
     from klearlib.experiments.experiment import Experiment
+    from klearlib.report.section import Section
 
 
 @cache
@@ -89,13 +90,21 @@ def stages_of(name: str, params) -> dict[str, Stage]:
 def rebuild(results: Path) -> None:
     """Rewrite what the notebooks of a results folder show and decide, from their published tables
     of runs alone; a notebook without such tables, from before version 0.18, is left as it is."""
-    from klearlib.experiments.tidy import RUNS, Published
+    from klearlib.experiments.tidy import Published
     from klearlib.params.place import read_place
+
+    for experiment, section in with_tables(results):
+        published = Published.of_notebook(section.folder, gathers=experiment.gathers)
+        params = check(section.notebook, section.parameters)
+        experiment(params, read_place(results), published).publish()
+
+
+def with_tables(results: Path) -> list[tuple[type[Experiment], Section]]:
+    """The notebooks of a results folder whose tables of runs are published; last those that gather
+    what the others published."""
+    from klearlib.experiments.tidy import RUNS
     from klearlib.report.section import read_sections
 
-    found = [(experiment_of(section.notebook), section) for section in read_sections(results)]
-    for experiment, section in sorted(found, key=lambda each: each[0].gathers):
-        if experiment.gathers or (section.folder / RUNS).is_file():
-            published = Published.of_notebook(section.folder, gathers=experiment.gathers)
-            params = check(section.notebook, section.parameters)
-            experiment(params, read_place(results), published).publish()
+    every = [(experiment_of(section.notebook), section) for section in read_sections(results)]
+    found = [(e, section) for e, section in every if e.gathers or (section.folder / RUNS).is_file()]
+    return sorted(found, key=lambda each: each[0].gathers)

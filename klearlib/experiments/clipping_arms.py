@@ -26,15 +26,22 @@ from klearlib.experiments.rules import (
     require_usable,
     rule_arms,
 )
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import amended, parameter, rate
 from klearlib.params.options import NOT_STATED
-from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams, RLSchedule
 from klearlib.run.stage import Stage
 
 Cell = tuple[str, float, int]
 """Rule, learning rate, seed."""
 SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
 """Claim -> the paper's benchmark and figure that it is about."""
+
+
+@dataclass(frozen=True)
+class CodeChanges(RLSchedule):
+    """What notebook 05's RL on code may change in notebook 07's settings."""
+
+    learning_rate: float = rate("of the policy", 3.0e-4)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class ClippingParams(MathsRLParams):
         True, help="RL on code too, as notebook 07's soft arm (C2)", place="Fig. 2b"
     )
     code_changes: dict = parameter(
-        {}, record=SoftRewardParams, help="what RL on code changes in notebook 07's settings"
+        {}, record=CodeChanges, help="what RL on code changes in notebook 07's settings"
     )
 
     def __post_init__(self) -> None:

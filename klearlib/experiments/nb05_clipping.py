@@ -295,10 +295,12 @@ class Clipping(ClippingArms):
     def notes(self) -> list[str]:
         on_code = []
         if self.params.code:
-            changes = ", ".join(f"{key} {value}" for key, value in self.params.code_changes.items())
+            changes = ", ".join(
+                f"{key}: {value}" for key, value in self.params.code_changes.items()
+            )
             on_code.append(
                 "C2's runs train on code, from the checkpoint that writes programs, with the "
-                f"settings of notebook 07{changes and f' but {changes}'}. "
+                f"settings of notebook 07{changes and f', except {changes}'}. "
                 "What RL on mathematics does for code is not measured here."
             )
         return [

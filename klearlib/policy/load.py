@@ -138,8 +138,8 @@ def with_yarn(
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") != "default":
         raise ParameterError(
-            f"yarn_factor needs plain rotary positions, but this {config.model_type} has "
-            f"{rope.get('rope_type', 'others')}: leave it out"
+            f"yarn_factor needs plain rotary positions, but those of this "
+            f"{config.model_type} are {rope.get('rope_type', 'of another kind')}: leave it out"
         )
     original = original or config.max_position_embeddings
     config.rope_parameters = rope | {

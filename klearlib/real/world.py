@@ -73,8 +73,8 @@ def build(
     drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
-            f"{len(usable)} problems can be judged, {num_validation} of them are held out, and all "
-            "others are too similar to them: add data sets or raise limit in real.yaml"
+            f"{len(usable)} problems can be judged, {num_validation} of them are held out, and no "
+            "other is unlike them: add data sets or raise limit in real.yaml"
         )
     is_unlike = set(unlike)
     reasons |= {

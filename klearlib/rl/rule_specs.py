@@ -64,7 +64,7 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
         ]
         public = [key for key in names if not key.startswith("_")]
         raise ValueError(
-            f"the file has no rule {name!r}, only {', '.join(public) or 'other things'}: a rule is "
+            f"the file has no rule {name!r}; its rules: {', '.join(public) or 'none'}. A rule is "
             "a Rule or a function F(ratio, advantage)"
         )
     kind = getattr(own, "kind", "function")

@@ -100,8 +100,8 @@ def require_counted_parts(options, micro_batch_tokens: int) -> None:
     """Raises ParameterError where the memory would choose the parts that the objective counts."""
     if parts_count(options) and not micro_batch_tokens:
         raise ParameterError(
-            "micro_batch denominators need a fixed micro_batch_tokens; 0 chooses by memory: give "
-            "it a number, or set loss_denominator and lm_normalizer to mini_batch"
+            "loss_denominator and lm_normalizer micro_batch need a fixed micro_batch_tokens, and 0 "
+            "chooses by memory: give it a number, or set both to mini_batch"
         )
 
 
@@ -116,5 +116,6 @@ def require_old_logprobs(options) -> None:
         )
     if options.policy_lag and options.logp_old == "trainer":
         raise ParameterError(
-            "policy_lag needs logp_old: sampler, because trainer uses the current weights"
+            "logp_old: trainer uses the current weights, which do not sample with policy_lag: "
+            "set logp_old: sampler, or policy_lag: 0"
         )

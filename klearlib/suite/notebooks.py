@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
-from klearlib.params import load_profile, root
+from klearlib.params import root
 from klearlib.params.place import Place, read_place
 from klearlib.params.statistics import REPLICATES
-from klearlib.report.section import read_sections
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
@@ -29,7 +28,7 @@ from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
-from klearlib.suite.kernel import EXIT_FAILED, execute_notebook
+from klearlib.suite.kernel import EXIT_FAILED
 from klearlib.suite.plan import (
     NOTEBOOK_S,
     PlannedNotebook,
@@ -125,7 +124,7 @@ class _Suite:
         self.executing: dict[Task, PlannedNotebook] = {}
         for each in todo:  # those that gather come last
             needs = tuple(self.executing) if each.experiment.gathers else tuple(each.stages)
-            self.executing[self._execution(each, needs)] = each
+            self.executing[_execution(each.name, results, each.values, needs)] = each
         self.publish_after = time.monotonic() + PUBLISH_EVERY_S
         self.publish_began = 0.0
         self.publishing: Task | None = None
@@ -149,17 +148,6 @@ class _Suite:
             if all(each.error is not error for each in self.failed):  # `_fails` tells the others
                 raise
         return self.failed[0].error.exit_code if self.failed else 0
-
-    def _execution(self, planned: PlannedNotebook, needs: tuple[Stage | Task, ...]) -> Task:
-        folder = self.results / planned.name
-        log = folder / LOG
-        with one_line_failures(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            log.write_text("", encoding="utf-8")
-        source, output = str(notebook_file(planned.name)), f"{folder}.ipynb"
-        arguments = {"source": source, "output": output, "log": str(log), "values": planned.values}
-        name = f"notebook {planned.number}"
-        return Task(name, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
     def _done(self, item: Stage | Task) -> list[Task]:
         if isinstance(item, Stage):
@@ -222,20 +210,40 @@ def publish(notebook: str, values: dict, out: str) -> None:
     catalogue.experiment_of(notebook)(params, place).publish()
 
 
-def execute_published(place: Place) -> None:
-    """Execute the notebooks of a results folder with the runs that their tables hold.
+def execute_published(place: Place) -> int:
+    """Execute the notebooks of a results folder with the runs that their tables hold; the exit code
+    of the first that failed, else 0.
 
-    Raises NotebookError: a cell failed.
+    Raises KlearError: a run uses this folder.
     """
-    found = {section.notebook for section in read_sections(place.folder)}
-    for name in catalogue.notebooks_of(place.profile):
-        if name in found:
-            output, log = place.folder / f"{name}.ipynb", place.folder / name / LOG
-            known = parameters_of(name)
-            changed = {key: value for key, value in place.changes.items() if key in known}
-            values = load_profile(place.profile, name) | changed
-            source = str(notebook_file(name))
-            execute_notebook(source, str(output), values, str(log), published=True)
+    tasks: list[Task] = []
+    for experiment, section in catalogue.with_tables(place.folder):
+        read_notebook(notebook_file(section.notebook))
+        known = parameters_of(section.notebook)
+        values = {name: value for name, value in section.parameters.items() if name in known}
+        needs = tuple(tasks) if experiment.gathers else ()
+        tasks.append(_execution(section.notebook, place.folder, values, needs, published=True))
+    with _locked(place.folder):
+        failed = run_stages([], runs_dir=runs_dir(), tasks=tasks, keep_going=True)
+    for each in failed:
+        lines = getattr(each.error, "lines", [str(each.error)])
+        print("\n".join([*lines, f"log: {each.item.log.relative_to(root())}"]), flush=True)
+    return failed[0].error.exit_code if failed else 0
+
+
+def _execution(
+    name: str, results: Path, values: dict, needs: Sequence[Stage | Task], **how: bool
+) -> Task:
+    """What executes a notebook."""
+    folder = results / name
+    log = folder / LOG
+    with one_line_failures(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        log.write_text("", encoding="utf-8")
+    arguments = {"source": str(notebook_file(name)), "output": f"{folder}.ipynb", "values": values}
+    arguments |= {"log": str(log), **how}
+    title = f"notebook {name.partition('_')[0]}"
+    return Task(title, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
 
 def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | None:

@@ -104,12 +104,13 @@ def _unmarked(text: str) -> str:
 
 
 class _Reading(NamedTuple):
-    """A plain text without markers, left side and unit; `equation`: the whole, where its left side
-    is no name."""
+    """A plain text without markers, left side and unit; `side`: profit or loss, north or south;
+    `equation`: the whole, where its left side is no name."""
 
     text: str
     number: Number | None
     unit: str
+    side: str = ""
     equation: str = ""
 
 
@@ -136,9 +137,9 @@ def _read(text: str, is_gold: bool = False) -> _Reading:
     number = read_number(quantity.text) or _NUMBER_WORDS.get(quantity.text.lower())
     if quantity.times != 1:
         if number is None:
-            return _Reading(text, None, "", equation)
+            return _Reading(text, None, "", equation=equation)
         number = number._replace(value=number.value * quantity.times)
-    return _Reading(quantity.text, number, quantity.unit, equation)
+    return _Reading(quantity.text, number, quantity.unit, quantity.side, equation)
 
 
 def _is_asked(left: str, right: str) -> bool:
@@ -327,11 +328,16 @@ def _expression(reading: _Reading) -> str:
 
 
 def _same_unit(gold: _Reading, answer: _Reading) -> bool:
-    units = {gold.unit, answer.unit}
-    # A temperature may say degrees alone.
-    return len(units - {""}) < 2 or (
-        "degree" in units and units & {"celsius", "fahrenheit"} != set()
-    )
+    if gold.side and answer.side and gold.side != answer.side:
+        return False
+    units = gold.unit, answer.unit
+    if any("degree" in unit for unit in units):  # a temperature may say degrees alone
+        units = [re.sub("celsius|fahrenheit", "degree", unit) for unit in units]
+    if "" in units or len({*units}) == 1:
+        return True
+    one, other = sorted(units, key=lambda unit: unit[0] != "/")
+    # 60 per hour may be 60 miles per hour, or 60 dollars, and are not 60 hours.
+    return one[0] == "/" and (other.endswith(one) if "/" in other else other != one[1:])
 
 
 def _worst(found: Iterable[str]) -> str:

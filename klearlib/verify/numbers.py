@@ -47,7 +47,8 @@ _TIMES = {
 _NO_UNIT = re.compile(
     r"(?:\w*illion(?:th)?|\w*(?:teen|ie|hundred|thousand)th|half|halve|third|fourth|fifth|sixth"
     r"|seventh|eighth|ninth|tenth|eleventh|twelfth|k|m|gross|score|grand|squared|cubed|root"
-    r"|factorial|choose|pi|e|i|x|power)s?",
+    r"|factorial|choose|pi|e|i|x|power|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)s?",
     re.IGNORECASE | re.ASCII,
 )
 """What no unit begins with, unless a noun follows ("third graders")."""
@@ -56,10 +57,8 @@ _NEVER_A_UNIT = names(
     """or and not no to by from than plus minus times divided multiplied mod modulo base if is are
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
-    seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
-    twenty thirty forty fifty sixty seventy eighty ninety about approximately am pm tens ones nines
-    googol doubled tripled inverse reciprocal fewer below above too many negative sure maybe perhaps
-    alternatively possibly"""
+    seven eight nine ten about approximately am pm tens ones nines googol doubled tripled inverse
+    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
 _MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
@@ -75,15 +74,16 @@ _SYMBOLS = names(
 _SAME = aliases(
     """dollar \0 usd buck; euro \u20ac; pound \u00a3 lb lbs; cent; yuan \u00a5 \u5143; second s sec;
     minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year; decade;
-    century centurie; millisecond ms; degree ^{\\circ}; radian rad; revolution;
-    celsius C ^{\\circ}C; fahrenheit F ^{\\circ}F; profit gain; loss losse; north; south; east;
-    west; win; defeat;
+    century centurie; millisecond ms msec; degree ^{\\circ}; radian rad; revolution;
+    celsius celsiu C ^{\\circ}C; fahrenheit F ^{\\circ}F;
     meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; millimeter mm millimetre;
     nanometer nm nanometre; kilometer km kilometre; inch in inche; foot ft feet; yard yd; mile mi;
     gram g; milligram mg; kilogram kg \u5343\u514b; ounce oz; ton t tonne;
     liter l litre; milliliter ml; mile/hour mph; kilometer/hour kmh kph; foot/second fps"""
 )
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
+_SIDES = aliases("profit gain; loss losse defeat; win; north; south; east; west")
+"""Words beside a unit that say which way: 5 miles north are not 5 miles south."""
 
 _POWER_OF = r"(?:\^\{?-?\d\}?)?"
 _SYMBOL = (
@@ -93,6 +93,7 @@ _SYMBOL = (
 )
 _BEHIND = r"(?:(?<=[\d})\]!])|(?<=\\pi))"
 _DEGREE = r"(?:\\text\{\})?\^\{\\circ\} ?(?:[CF](?![A-Za-z]))?"
+_DEGREES = re.compile(r"(?:\\text\{\})?\^\{\\circ\}\Z")
 _ONE_UNIT = rf"(?:\\text\{{(?P<words>[^{{}}]*)\}}|(?P<symbol>{_SYMBOL})(?![A-Za-z]))"
 _UNIT = re.compile(
     rf"(?:{_DEGREE}|{_BEHIND} ?{_ONE_UNIT}{_POWER_OF}"
@@ -109,12 +110,14 @@ _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc) ?")
 
 
 class Quantity(NamedTuple):
-    """A text without its unit. `unit` is the one name of a unit that is known (`_SAME`), "" for
-    none or another; `times` is what a word like "million" multiplies by."""
+    """A text without its unit. `unit` is the one name of a unit that is known (`_SAME`), with what
+    it is per ("mile/hour", "/hour" for anything per hour), "" for none or another; `times` is what
+    a word like "million" multiplies by, `side` one of `_SIDES`."""
 
     text: str
     unit: str = ""
     times: int = 1
+    side: str = ""
 
 
 def without_unit(text: str) -> Quantity:
@@ -146,17 +149,24 @@ def without_unit(text: str) -> Quantity:
     unit_text = text[len(body) :]
     # "18 m" is a length and "18m" a product, "18 men" are people and "18men" is a product.
     is_product = len(match["noun"] or match["symbol"] or "long unit") in (1, 3)
+    is_product |= match["symbol"] == "ms"
     if read is None or (is_product and unit_text[0] != " " and not match["more"]):
         return Quantity(text, currency)
     unit, times = read
+    if degrees := _DEGREES.search(body):  # degrees Celsius, degrees per minute
+        body, unit = body[: degrees.start()], "degree" + unit if unit[:1] == "/" else unit
     if match["above"] or (match["more"] and match["more"][0] != "/"):  # N m has no name to compare
         unit = ""
     elif match["more"]:
         unit = _ratio(unit, _name_of(re.sub(r"\\text|\^\{?-?\d\}?|[/{}]", "", match["more"])))
+    elif unit_text.endswith("^{-1}"):
+        unit = f"/{unit}" if unit else ""
     more = re.findall(r"[A-Za-z]+", (match["more"] or "").replace("\\text", ""))
     if any(word.lower() in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in more):
         return Quantity(text, currency)
-    return Quantity(body, currency or unit, times)
+    unit = currency + unit if unit[:1] == "/" else currency or unit
+    sides = filter(None, map(_side, re.findall("[A-Za-z]+", words)))
+    return Quantity(body, unit, times, next(sides, ""))
 
 
 def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
@@ -195,13 +205,17 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     is_other = bare and listed[0] not in {"m", "ms"} and _NO_UNIT.fullmatch(bare[0])
     if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
         return None
-    if len(bare) == 1:
-        return _name_of(listed[0]), times
-    parts = [word for word in listed if word != "per"]
-    if len(parts) == 1 and listed[0] == "per" and (name := _name_of(parts[0])):
-        return f"/{name}", times
-    is_ratio = len(parts) == 2 and ("/" in words or "per" in listed)
-    return _ratio(*map(_name_of, parts)) if is_ratio else "", times
+    parts = [word for word in listed if word != "per" and not _side(word)]
+    if len(parts) == 2 and parts[0] in {"degree", "degrees"} and "per" not in listed:
+        parts = parts[1:]  # degrees Celsius
+    is_per = "per" in listed or "/" in words
+    if len(parts) == 1:
+        return _ratio("", _name_of(parts[0])) if is_per else _name_of(parts[0]), times
+    return _ratio(*map(_name_of, parts)) if len(parts) == 2 and is_per else "", times
+
+
+def _side(word: str) -> str:
+    return _SIDES.get(word.lower(), _SIDES.get(word.lower().removesuffix("s"), ""))
 
 
 def _name_of(word: str) -> str:
@@ -211,8 +225,8 @@ def _name_of(word: str) -> str:
 
 
 def _ratio(above: str, below: str) -> str:
-    """The name of one unit by another, as km/h, "" where either has none."""
-    return f"{above}/{below}" if above and below else ""
+    """The name of one unit by another, as km/h; /h where the first has none, "" where the other."""
+    return f"{above}/{below}" if below else ""
 
 
 class Number(NamedTuple):

@@ -148,6 +148,7 @@ _SHORT_WORDS = names(
     ways way
     pts"""
 )
+_A_TIME = re.compile(r"[\d.,]+ ?(?:min|sec)")  # 3 min, which is no minimum
 _FULL_STOP = re.compile(r"(?<!\.)\.\Z")
 
 
@@ -198,6 +199,8 @@ def _outside_of_texts(text: str, edit: Callable[[str], str]) -> str:
 def _as_text(match: re.Match) -> str:
     """A bare word in a text; what may be a product of letters stays."""
     word = match[0]
+    if word in {"min", "sec"} and _A_TIME.fullmatch(match.string):
+        return rf"\text{{{word}}}"
     if word in FUNCTIONS or word == "pi":
         return f"\\{word} "
     is_word = (

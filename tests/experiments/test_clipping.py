@@ -10,7 +10,9 @@ import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
 from metric_names import METRICS
 
+from klearlib.errors import ParameterError
 from klearlib.experiments import objectives as demo
+from klearlib.experiments.catalogue import check
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward
@@ -371,7 +373,9 @@ def test_the_runs_on_code_differ_from_notebook_07_in_what_is_said(project):
     ours = e.code_arms["gppo", 0].params["settings"]
     assert {name for name in ours if ours[name] != theirs[name]} <= {*changes}
     assert all(ours[name] == changes[name] for name in changes)
-    assert "learning_rate 0.0002" in " ".join(e.notes())
+    assert "learning_rate: 0.0002" in " ".join(e.notes())
+    with pytest.raises(ParameterError, match="code_changes: unknown parameter 'engine'"):
+        check("05_clipping", {"code_changes": {"engine": "local"}})
 
 
 def test_without_runs_on_code_c2_says_what_it_needs(project):

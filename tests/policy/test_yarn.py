@@ -118,13 +118,13 @@ def test_scaled_positions_are_not_scaled_again(tiny_policy, tiny_tokenizer, tmp_
         "original_max_position_embeddings": 32,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ParameterError, match=f"but this qwen3 has {kind}: leave it out"):
+    with pytest.raises(ParameterError, match=f"of this qwen3 are {kind}: leave it out"):
         load_policy(tmp_path, device="cpu", yarn_factor=2.5)
     load_policy(tmp_path, device="cpu")
 
 
 def test_models_without_rotary_positions_and_missing_ones(tmp_path):
-    with pytest.raises(ParameterError, match="but this gpt2 has others"):
+    with pytest.raises(ParameterError, match="of this gpt2 are of another kind"):
         with_yarn(GPT2Config(), 2.5)
     with pytest.raises(MissingAsset):
         load_policy(tmp_path / "none", yarn_factor=2.5)

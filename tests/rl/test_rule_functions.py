@@ -199,7 +199,7 @@ def test_a_function_that_is_no_rule_is_refused_in_one_line(body):
     [
         ("def f(:", "line 1: invalid syntax"),
         ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
-        ("def half(r, a): return r\n_g = half", "the file has no rule 'f', only half: "),
+        ("def half(r, a): return r\n_g = half", "the file has no rule 'f'; its rules: half. "),
         ("def f(ratio): return ratio", "must take ratio and advantage.*too many"),
         ("def f(ratio, advantage, x): return ratio", "must take ratio.*'x'"),
         (

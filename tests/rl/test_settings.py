@@ -22,7 +22,7 @@ def test_a_correction_needs_the_trainers_log_probabilities_and_a_lag_the_sampler
     with pytest.raises(ValueError, match="set logp_old: trainer too"):
         RLOptions(sampler_correction=2.0)
     assert RLOptions(sampler_correction=1.0, logp_old="trainer")
-    with pytest.raises(ValueError, match="policy_lag needs logp_old: sampler"):
+    with pytest.raises(ValueError, match="set logp_old: sampler, or policy_lag: 0"):
         RLOptions(policy_lag=2, logp_old="trainer")
 
 
