@@ -17,9 +17,9 @@ from klearlib.policy.shape import ModelShape
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import cluster_of_stage
 
-CPU_FLOPS = 6e10
+CPU_FLOPS = 1e11
 """Measured: FLOP/s of a core in training and sampling, by the FLOP of the plan: 3e10 to 1e11 in the
-notebooks of mini and full, 6e10 in RL on SmolLM2-135M."""
+notebooks of mini and full, 1.3e11 in RL on SmolLM2-135M, both cores busy."""
 
 # One H100 SXM by NVIDIA's data sheet: FLOP/s in bf16 without sparsity, bytes/s of its memory.
 GPU_FLOPS, GPU_BANDWIDTH = 989e12, 3.35e12

@@ -74,7 +74,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
             "the GPU has 80 GB of memory, and its stages, 1 at a time, need about 131 GB",
         ),
         (LAPTOP, PLAIN, replace(WORK, flops=0), "the machine has 8 GB of memory, and"),
-        (LAPTOP, PLAIN, replace(WORK, memory=GB), "2 cores would take about 96 days (no GPU"),
+        (LAPTOP, PLAIN, replace(WORK, memory=GB), "2 cores would take about 58 days (no GPU"),
         (
             replace(LAPTOP, without_gpu="this torch is built without CUDA"),
             PLAIN,
@@ -117,7 +117,7 @@ def test_training_of_verl_on_cores_needs_no_gpu_but_time(lines):
     on_cores = small_cluster(gpus_per_node=2, **how)
     assert lines(LAPTOP, (on_cores, Cost(flops=1e12))) == []
     (line,) = lines(LAPTOP, (on_cores, Cost(flops=1e18)))
-    assert "2 cores would take about 96 days" in line
+    assert "2 cores would take about 58 days" in line
 
 
 def test_stages_that_share_a_card_share_its_memory(lines):
