@@ -26,9 +26,9 @@ from klearlib.experiments.rules import (
     require_usable,
     rule_arms,
 )
-from klearlib.params.fields import amended, parameter, rate
+from klearlib.params.fields import Record, amended, count, parameter, rate
 from klearlib.params.options import NOT_STATED
-from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams, RLSchedule
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.run.stage import Stage
 
 Cell = tuple[str, float, int]
@@ -38,9 +38,11 @@ SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
 
 
 @dataclass(frozen=True)
-class CodeChanges(RLSchedule):
+class CodeChanges(Record):
     """What notebook 05's RL on code may change in notebook 07's settings."""
 
+    num_steps: int = count("RL steps", 2)
+    mini_batch_problems: int = count("problems per update", 2)
     learning_rate: float = rate("of the policy", 3.0e-4)
 
 

@@ -129,7 +129,7 @@ def without_unit(text: str) -> Quantity:
     >>> without_unit(r"18\text{apples}").text, without_unit(r"5\text{or more}").text
     ('18', '5\\text{or more}')
     >>> without_unit(r"3\text{million dollars}")
-    Quantity(text='3', unit='dollar', times=1000000)
+    Quantity(text='3', unit='dollar', times=1000000, side='')
     """
     match = _CURRENCY.match(text)
     currency = ""
