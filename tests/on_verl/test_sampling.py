@@ -171,7 +171,7 @@ def test_one_bad_response_fails_the_call(engine):
 @pytest.mark.parametrize(
     ("room", "max_tokens", "words"),
     [
-        (64, 250, "the model has 256"),
+        (64, 250, "the model allows 256"),
         (20, 12, r"verl's servers have 20: raise prompt_tokens .* by 25"),
     ],
 )
