@@ -147,7 +147,6 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params.place import own_places, place_of
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.suite.notebooks import execute_published
 
     profile = require_profile(arguments.profile)
     own = place_of(profile, {})
@@ -157,7 +156,10 @@ def _report(arguments: argparse.Namespace) -> int:
     code = 0
     for place in ran:
         rebuild(place.folder)
-        code = (execute_published(place) if arguments.notebooks else 0) or code
+        if arguments.notebooks:
+            from klearlib.suite.notebooks import execute_published  # what runs stages
+
+            code = execute_published(place) or code
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))

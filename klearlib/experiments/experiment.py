@@ -260,7 +260,7 @@ class Experiment(Showing, Judged, Exploring):
 
     def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
-        cached, an estimate in seconds, its folder."""
+        cached, an estimate in seconds, its folder. Of published tables: one for each run."""
         import pandas as pd
 
         from klearlib.run import preload, progress

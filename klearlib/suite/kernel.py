@@ -41,8 +41,8 @@ def execute_notebook(
     source: str, output: str, values: dict, log: str, *, published: bool = False
 ) -> None:
     """Run the notebook `source` with parameters `values`, which publishes in the results folder of
-    `output`; `output` is written when it is complete.
-    published: with the runs that the tables in that folder hold.
+    `output`; `output` is written when it is complete. published: with the runs that
+    the tables in that folder hold.
 
     The kernel runs in the project's folder, appends its progress and prints to `log`, and has ended
     with all its children when this returns. A notebook that failed is kept next to `output` as

@@ -34,7 +34,6 @@ from klearlib.suite.plan import (
     PlannedNotebook,
     describe,
     notebook_file,
-    parameters_of,
     plan,
     weighed,
     workers_of,
@@ -216,14 +215,13 @@ def execute_published(place: Place) -> int:
 
     Raises KlearError: a run uses this folder.
     """
-    tasks: list[Task] = []
-    for experiment, section in catalogue.with_tables(place.folder):
+    found, tasks = catalogue.with_tables(place.folder), []
+    for _, section in found:
         read_notebook(notebook_file(section.notebook))
-        known = parameters_of(section.notebook)
-        values = {name: value for name, value in section.parameters.items() if name in known}
-        needs = tuple(tasks) if experiment.gathers else ()
-        tasks.append(_execution(section.notebook, place.folder, values, needs, published=True))
     with _locked(place.folder):
+        for experiment, section in found:
+            how = section.parameters, tuple(tasks) if experiment.gathers else ()
+            tasks.append(_execution(section.notebook, place.folder, *how, published=True))
         failed = run_stages([], runs_dir=runs_dir(), tasks=tasks, keep_going=True)
     for each in failed:
         lines = getattr(each.error, "lines", [str(each.error)])

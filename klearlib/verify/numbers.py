@@ -92,8 +92,9 @@ _SYMBOL = (
     + ")"
 )
 _BEHIND = r"(?:(?<=[\d})\]!])|(?<=\\pi))"
-_DEGREE = r"(?:\\text\{\})?\^\{\\circ\} ?(?:[CF](?![A-Za-z]))?"
-_DEGREES = re.compile(r"(?:\\text\{\})?\^\{\\circ\}\Z")
+_CIRCLE = r"(?:\\text\{\})?\^\{\\circ\}"
+_DEGREE = rf"{_CIRCLE} ?(?:[CF](?![A-Za-z]))?"
+_DEGREES = re.compile(rf"{_CIRCLE}\Z")
 _ONE_UNIT = rf"(?:\\text\{{(?P<words>[^{{}}]*)\}}|(?P<symbol>{_SYMBOL})(?![A-Za-z]))"
 _UNIT = re.compile(
     rf"(?:{_DEGREE}|{_BEHIND} ?{_ONE_UNIT}{_POWER_OF}"
@@ -202,7 +203,7 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     # so many words are a sentence
     if len(bare) > 6 or (bare and bare[0] == "times" and len(bare) > 1):
         return None
-    is_other = bare and listed[0] not in {"m", "ms"} and _NO_UNIT.fullmatch(bare[0])
+    is_other = bare and listed[0] not in _SYMBOLS and _NO_UNIT.fullmatch(bare[0])
     if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
         return None
     parts = [word for word in listed if word != "per" and not _side(word)]

@@ -96,8 +96,9 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
 def test_every_claim_stands_once_with_its_verdict(full):
     page = Page(full.read_text(encoding="utf-8"))
     rows = [attrs["id"] for attrs in page.all("tr") if "id" in attrs]
-    assert sorted(rows) == sorted(f"claim-{claim.id}" for claim in claims())
-    assert rows[:3] == ["claim-C1", "claim-C2", "claim-C8"]  # what was not run is folded away
+    ran = {"C1", "C2", "C8"}  # the others are folded away, below those of their kind
+    ordered = sorted(claims(), key=lambda claim: (claim.id[0], claim.id not in ran))
+    assert rows == [f"claim-{claim.id}" for claim in ordered]
     assert "Not run: C3, C4" in page.text
     # what came out stands first, by kind of test, without the kinds of which nothing was run
     outcome = re.search(r'<table class="outcome">.*?</table>', full.read_text(encoding="utf-8"))[0]
