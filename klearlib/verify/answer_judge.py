@@ -12,7 +12,8 @@ import os
 import re
 import resource
 import sys
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 
 from klearlib.errors import MissingAsset
 from klearlib.verify.judge_loop import serve
@@ -47,15 +48,28 @@ def judge(job: dict) -> dict:
     return {"reason": min(reasons, key=BEST_FIRST.index)}
 
 
+@cache
+def _reader() -> Callable[[str], list]:
+    """math-verify's, which left alone takes R for r, and 16t for 16 with a unit."""
+    from latex2sympy2_extended import NormalizationConfig
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, parser
+
+    parser.latex2sympy = partial(
+        parser.latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False)
+    )
+    latex = NormalizationConfig(units=False, malformed_operators=True, nits=True)
+    forms = [LatexExtractionConfig(normalization_config=latex), ExprExtractionConfig()]
+    # Without a time-out math-verify arms no signal: the clock is the pool's.
+    return partial(parse, extraction_config=forms, parsing_timeout=None)
+
+
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> list:
-    from math_verify import parse
-
-    # Without a time-out math-verify arms no signal: the clock is the pool's.
     text = _BLANK_IN_PRODUCT.sub("", _TEXT.sub("", text)).replace("\0", "")
     if _TRIGONOMETRIC.search(text):
         text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
-    return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+    return _reader()(f"\\boxed{{{text}}}")
 
 
 def _symbolic(gold_text: str, answer_text: str) -> str:
@@ -101,7 +115,7 @@ def _same_equation(gold_text: str, answer_text: str) -> str:
     if any(sympy.simplify(each) == 0 for each in differences):
         return "wrong"
     quotient = sympy.simplify(differences[1] / differences[0])
-    return "correct" if quotient.is_number and quotient != 0 else "wrong"
+    return "correct" if quotient.is_number and quotient.is_finite and quotient != 0 else "wrong"
 
 
 def _same_value(gold: object, answer: object) -> bool | None:
@@ -123,7 +137,8 @@ def _same_value(gold: object, answer: object) -> bool | None:
         return None
     values = sympy.N(a, 30), sympy.N(b, 30)
     if not all(value.is_finite for value in values):
-        return None
+        is_none = values[1].has(sympy.nan, sympy.zoo, sympy.oo)  # (-1)!
+        return False if values[0].is_finite and is_none else None
     difference, size = abs(sympy.N(a - b, 30)), max(map(abs, values))
     if a.has(sympy.Float) or b.has(sympy.Float):
         is_whole = any(float(value).is_integer() for value in values if value.is_real)

@@ -31,8 +31,9 @@ _MARKED = re.compile(
 _NO_MARKER = re.compile(
     r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z", re.IGNORECASE
 )
-_FORMULA = re.compile(
-    r"\$\$(?P<display>.+?)\$\$|(?<!\\)\$(?P<inline>[^$\n]+?)(?<!\\)\$"
+_FORMULA = re.compile(  # $120 + $35 are two prices
+    r"\$\$(?P<display>.+?)\$\$"
+    r"|(?<!\\)\$(?=(?! )[^$\n]*(?<! )\$| )(?P<inline>[^$\n]+?)(?<!\\)\$(?!\d)"
     r"|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]",
     re.DOTALL,
 )
@@ -44,7 +45,10 @@ _ATOM = (
     r"(?:[eE][-+]?\d+)?(?:\\?%)?(?:\^\{?-?\d+\}?)?!?|\\(?:d|t|c)?frac\s*\{[^{}]*\}\s*\{[^{}]*\}"
     r"|\.\d+|\\sqrt\s*\{[^{}]*\}|\\pi\b"
 )
-_OPERATOR = r"(?:\s*(?:[-+*/=:^\u00d7\u00b7\u00f7\u2212]|\\times|\\cdot|\\div)\s*|\s+(?=\d+/\d))"
+_OPERATOR = (
+    r"(?:\s*(?:[-+*/=:^\u00d7\u00b7\u00f7\u2212\u2013]|\\times|\\cdot|\\div|(?<=\d )x(?= [\d$]))\s*"
+    r"|\s+(?=\d+/\d))"
+)
 _RUN = re.compile(
     rf"(?<![A-Za-z0-9_.])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
     r"(?:\s*=\s*\??(?=\s*\Z))?"
@@ -67,6 +71,7 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 _PROSE = re.compile(r"(?<![^\W\d_])(?!(?:and|or|sin|cos|tan|log|ln)\b)[^\W\d_]{2,}")
+_LINKS = re.compile(r"(?: (?:than|the|to|of|an?|per|if|is|are|was|were|be|must))+\Z")
 _MACRO = re.compile(r"\\[A-Za-z]+|\\text\{[^{}]*\}")
 _SYMBOLS = re.compile(r"[A-Za-z\u221a\u03c0\\(\[]")
 _STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
@@ -183,7 +188,7 @@ def find_answer(text: str) -> Answer | None:
     text = text.strip()
     if match := _BOX_WITHOUT_BRACES.search(text):
         return Answer(match[1], "boxed")
-    if "boxed" in text or text.startswith("{"):
+    if re.search(r"\\boxed|boxed\s*\{", text) or text.startswith("{"):
         return None  # a broken box
     if len(text) > MAX_ANSWER_CHARS:
         # The first word of the tail is dropped: it may be the end of a longer number.
@@ -266,7 +271,9 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     rest = bare[run.end() :]
     start -= len(_LEFT_SIDE.search(bare[:start])[0])  # x = 5 stays whole
     sign = _SIGN_WORD.search(bare[:start])
-    if not sign and (_ANOTHER_OF.search(bare[:start]) or _FRAGMENT.search(bare[:start])):
+    # "sums up to 12 + 6 = 18" is worked out
+    is_part = _ANOTHER_OF.search(bare[:start]) and "=" not in run[0]
+    if not sign and (is_part or _FRAGMENT.search(bare[:start])):
         return None
     if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest):
         return None
@@ -275,8 +282,9 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     if not is_ended and (_GOES_ON.search(rest) or len(rest.split()) > _MOST_UNIT_WORDS):
         return None
     words = _CUT.split(rest, maxsplit=1)[0].split()[:_MOST_UNIT_WORDS]
+    words = _LINKS.sub("", " ".join(words))  # "33 more goats than pigs"
     return bare[start : run.end()].strip() + (
-        "" if rest[:1] in ("", ".", ",") else " " + " ".join(words)
+        "" if rest[:1] in ("", ".", ",") else f" {words}"
     ).rstrip(" .,;!?")
 
 

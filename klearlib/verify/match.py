@@ -32,17 +32,19 @@ _MARKER = re.compile(
 _ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
 _CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")  # where a chain of equal sides is cut
 _SUM = re.compile(r"[A-Za-z]{1,3}(?:[-+][A-Za-z]{1,3})*")  # m+n, the usual question of AIME
-_OPERATIONS = re.compile(r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])")
+_OPERATIONS = re.compile(  # 68 x 2, and numbers with units
+    r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])|(?<=\d) ?[xX] ?(?=\d)|(?<=\d) ?\\text\{[^{}]*\}"
+)
 # left to be worked out: integrals, sums, limits
 _UNDONE = re.compile(r"\\(?:int|sum|prod|lim)(?![a-z])|\\frac\{d\}\{d")
 _TOWER = re.compile(r"\^\{[^{}]*\^\{[^{}]*\^")  # of powers, which takes all the time there is
-_GREEK = re.compile(r"\\([A-Z]?[a-z]+)")
 _MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
 _SET_BUILDER = re.compile(r"\A\\\{[A-Za-z](?:\\in ?\\mathbb\{R\})?[|:](.*)\\\}\Z")
 _POINT = re.compile(r"\A[A-Z](?=\([^()]*,[^()]*\)\Z)")  # the name in P(1,2)
 _TEXTS = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
 _FRACTION_OF = re.compile(r"\A(\d+):(\d+)\Z")  # a ratio of integers, for a gold that is a fraction
+_MOD = re.compile(r"\\[pb]?mod(?![a-z])")
 _CONGRUENCE = re.compile(r"(?:.*\\equiv ?)?(.*?) ?(?:\(?\\(?:pmod|bmod|mod) ?\{?([^{}()]*)\}?\)?)")
 _BASE = re.compile(r"\(?(\w+)\)?_\{(?:\\text\{)?(\w+)\}?\}", re.ASCII)  # 1011_{2}, 1011_{two}
 _NUMBER_WORDS = {
@@ -55,6 +57,7 @@ _BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
 _SET = r"\{\}"
 _MATRIX = re.compile(r"[(\[]?\\begin\{[pbB]?matrix\}(.*)\\end\{[pbB]?matrix\}[)\]]?", re.DOTALL)
 _ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
+_DENIED = re.compile(r"\b(?:yes|no|nope|not|never|false)\b|n't")
 _LETTERS = re.compile(r"[A-J]+")  # options of a multiple-choice question
 _OPTION = re.compile(
     r"(?:option|choice|answer)?[ :]*(?:\(([A-J])\)|([A-J])(?=\Z|[).:]|  \d))(.*)", re.I
@@ -146,9 +149,10 @@ def _is_asked(left: str, right: str) -> bool:
     """Whether a right side answers what stands on the left: a name, a sum of names (m + n), or what
     was worked out (7 + 37); a number equals no other."""
     if number := read_number(left):
-        other = read_number(right)
+        other = _read(right).number
         return other is not None and same_number(number, other)
-    if is_name(left) or not re.search("[A-Za-z]", _OPERATIONS.sub("", left)):
+    left_out = _OPERATIONS.sub("", left)
+    if is_name(left) or _UNDONE.match(left) or not re.search("[A-Za-z]", left_out):
         return True
     return bool(_SUM.fullmatch(left)) and read_number(right) is not None
 
@@ -177,7 +181,12 @@ class _Matcher:
             if gold.count("'") != answer.count("'"):
                 return WRONG
             if a.equation or b.equation or _other_left_side(gold, answer):
-                return self._symbolic(gold, answer)
+                found = self._symbolic(gold, answer)
+                # 2x + 3 = 7 where the gold is x = 2
+                is_undone = b.equation and not a.equation and a.number and self.is_written
+                return NOT_WORKED_OUT if found == CORRECT and is_undone else found
+        if b.equation and "=" not in gold and a.number is None and self._is_identity(answer):
+            b = _read(b.text)
         if a.equation or b.equation:
             return WRONG
         if a.number is not None and b.number is not None:
@@ -212,6 +221,11 @@ class _Matcher:
         if found == CORRECT and self.is_written and (a.number is not None or is_undone):
             return NOT_WORKED_OUT
         return found
+
+    def _is_identity(self, equation: str) -> bool:
+        """Whether what it equals is worked out: (x + 1)^2 = x^2 + 2x + 1."""
+        sides = split(equation, _CHAIN)
+        return len(sides) == 2 and self._symbolic(*sides) == CORRECT
 
     def _symbolic(self, gold: str, answer: str) -> str:
         if self.symbolic is None:
@@ -308,12 +322,12 @@ class _Matcher:
         return CORRECT if same else WRONG
 
     def _congruence(self, gold: str, answer: str) -> str | None:
-        if "mod" not in gold and "mod" not in answer:
+        if not (_MOD.search(gold) or _MOD.search(answer)):
             return None
         a, b = _CONGRUENCE.fullmatch(gold), _CONGRUENCE.fullmatch(answer)
-        if not a and b:
+        if not a and b and not _MOD.search(b[1]):
             return self.match(gold, b[1])
-        if not (a and b):
+        if not (a and b) or ("\\not" in gold) != ("\\not" in answer):
             return WRONG
         return self._in_order(a.groups(), b.groups())
 
@@ -389,10 +403,9 @@ def _other_left_side(gold: str, answer: str) -> bool:
 
 
 def _other_signs(gold: str, answer: str) -> bool:
-    r"""Whether capitals of Greek letters or primes differ, which math-verify does not see."""
-    a, b = ({*_GREEK.findall(text)} for text in (gold, answer))
-    folded = [{name.lower() for name in names} for names in (a, b)]
-    return (a != b and folded[0] == folded[1]) or gold.count("'") != answer.count("'")
+    """Whether only capitals differ, or primes do, which math-verify does not always see."""
+    a, b = (_TEXTS.sub("", text) for text in (gold, answer))
+    return (a != b and a.lower() == b.lower()) or a.count("'") != b.count("'")
 
 
 def _same_letters(gold: str, answer: str) -> str | None:
@@ -413,10 +426,11 @@ def _same_letters(gold: str, answer: str) -> str | None:
 def _same_words(gold: str, answer: str) -> str | None:
     """Words in the place of a formula ("Tuesday", "June 20"); None where the gold has none."""
     a, b = (" ".join(_bare(text).lower().rstrip(".!").split()) for text in (gold, answer))
-    if a == b and re.search("[a-z]{2}|[\u4e00-\u9fff]", a) and "\\" not in a:
+    if a == b and re.search(r"\\text\{|[\u4e00-\u9fff]", gold) and "\\" not in a:
         return CORRECT
     if not _ONLY_WORDS.fullmatch(gold) or re.search(r"\d", a) or a in _MEANINGS:
         return None
     a, b = (_ARTICLE.sub("", words) for words in (a, b))
-    is_yes_or_no = a in ("yes", "no") and re.fullmatch(rf"{a}[,.;:] (?!.*\b(?:yes|no|not)\b).*", b)
-    return CORRECT if a == b or is_yes_or_no else WRONG
+    is_yes_or_no = a in ("yes", "no") and re.match(rf"{a}[,.;:] ", b)
+    is_denied = is_yes_or_no and _DENIED.search(b[len(a) :])
+    return CORRECT if a == b or (is_yes_or_no and not is_denied) else WRONG

@@ -151,7 +151,8 @@ def without_unit(text: str) -> Quantity:
     # "18 m" is a length and "18m" a product, "18 men" are people and "18men" is a product.
     is_product = len(match["noun"] or match["symbol"] or "long unit") in (1, 3)
     is_product |= match["symbol"] == "ms"
-    if read is None or (is_product and unit_text[0] != " " and not match["more"]):
+    is_apart = unit_text[0] == " " and not body.endswith("\\pi")  # the blank of the macro
+    if read is None or (is_product and not is_apart and not match["more"]):
         return Quantity(text, currency)
     unit, times = read
     if degrees := _DEGREES.search(body):  # degrees Celsius, degrees per minute
@@ -184,6 +185,8 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     if words and not words[0].isascii():
         return None if words[0] in "\u5230\u6216" else (_SAME.get(words, ""), 1)
     listed = [word for word in re.split(r"[\s/\u00b7]+", words) if word]
+    if len(listed) == 2 and listed[0] in {"a", "an"} and _name_of(listed[1]):
+        listed[0] = "per"  # $12 an hour
     times = 1
     # two hundred thousand
     while listed and (name := listed[0].lower().removesuffix("s")) in _TIMES:

@@ -12,9 +12,19 @@ _NAMED = re.compile(
     r"\\(?:overline|vec|hat|overrightarrow|tilde|widehat|dot)\{[^{}]*\}|\\text\{[^{}]*\}"
 )
 _INDEXED = re.compile(r"_\{[^{}]*\}|'|\^\{(?:-1|\\prime ?)\}")
+_GREEK = (
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|chi"
+    "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega"
+)
+_FUNCTION = "sin|cos|tan|cot|sec|csc|log|ln|lg|exp|gcd|lcm|det|arg|dim|ker|deg"
+_OF = r"\((?:[^()]|\([^()]*\))*\)"  # (x), (g(2)), (X=2)
 _NAME = re.compile(
-    r"(?:m?\\(?:angle|triangle|lim|max|min|Delta|theta|alpha|beta|gamma|lambda|phi|omega|mu) ?)?"
-    r"[A-Za-z]{0,4}(?:\([^()=]*\))?|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
+    rf"(?:m?\\(?:angle|triangle|lim|max|min|{_GREEK}) ?)?[A-Za-z]{{0,4}}(?:\([^()=]*\))?"
+    rf"|[A-Za-z]{{1,4}}{_OF}|\([A-Za-z]\\circ [A-Za-z]\){_OF}|\\mathbb\{{[EP]\}}(?:{_OF}|\[[^]]*\])"
+    rf"|\\(?:{_FUNCTION})(?:\^\{{\d\}})? ?(?:\([\d, ]*\)|\\(?:{_GREEK}) ?|[A-Z])"
+    rf"|\[[A-Z]+\]|\\lfloor ?[^\\]*\\rfloor ?|\\lceil ?[^\\]*\\rceil ?"
+    r"|\\frac\{d[A-Za-z]?\}\{d[A-Za-z]\}(?:[A-Za-z](?:\([^()]*\))?)?"
+    r"|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
 )
 RELATION = re.compile(r"<|>|\\le(?![a-z]) ?|\\ge(?![a-z]) ?")
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # 3 < x read from the right

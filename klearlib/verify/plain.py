@@ -101,7 +101,7 @@ _RENAMED = aliases(
     ge geq geqslant; le leq leqslant; ne neq; emptyset varnothing; cdot centerdot cdotp;
     ldots dots cdots; to rightarrow longrightarrow; Rightarrow implies Longrightarrow;
     Leftrightarrow iff; overline bar; phi varphi; epsilon varepsilon; approx doteq simeq;
-    infty infin"""
+    infty infin; vee lor; wedge land"""
 )
 _WRITTEN = _pairs(
     r"""lt < gt > colon : lbrack [ rbrack ] ast * div / lbrace \{ rbrace \} lvert | rvert | vert |
@@ -143,11 +143,17 @@ _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
     """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
-    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days
-    men cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct
-    ways way
-    pts"""
+    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa GB MB mol USD pm am day
+    days men cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six
+    pct ways way pts"""
 )
+_QUANTITY = re.compile(  # 35 years old, 12 red balls
+    r"((?:[^A-Za-z\\]*= ?)?[-+\0]*\d[\d.,]*%?(?: ?/ ?\d+)?) ((?:[A-Za-z]+ )+[A-Za-z]+\.?)", re.ASCII
+)
+_ORDINAL = re.compile(  # 20th, 20^{th}
+    r"(\A\d+(?=[a-z]{2}\Z)|\d(?=\^))(?:\^\{?(?:\\text\{)?)?(?:st|nd|rd|th)\}?\}?"
+)
+_HALF_DAY = re.compile(r"\b([ap])\. ?m\b\.?", re.IGNORECASE)
 _A_TIME = re.compile(r"[\d.,]+ ?(?:min|sec)")  # 3 min, which is no minimum
 _FULL_STOP = re.compile(r"(?<!\.)\.\Z")
 
@@ -173,7 +179,7 @@ def plain_text(text: str) -> str:
     text = _BLANKS.sub(" ", text).strip()
     for typed, macro in _TYPED:
         text = typed.sub(macro, text)
-    text = _BOLD.sub(r"\2", text)
+    text = _HALF_DAY.sub(lambda m: f"{m[1].upper()}M", _BOLD.sub(r"\2", text))
     if match := _ALL_MARKED.fullmatch(text):
         text = match[2]
     tree = _parsed(text)  # None where braces do not balance
@@ -183,6 +189,9 @@ def plain_text(text: str) -> str:
     text = _ONE_CELL.sub(r"\1", text)  # a matrix of one cell is the cell
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
+    text = _ORDINAL.sub(r"\1\\text{th}", text)
+    if (match := _QUANTITY.fullmatch(text)) and _is_prose(match[2]):
+        text = rf"{match[1]}\text{{{match[2]}}}"
     text = _outside_of_texts(
         text,
         lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(r"^{\1\2}", part))),
@@ -203,13 +212,18 @@ def _as_text(match: re.Match) -> str:
         return rf"\text{{{word}}}"
     if word in FUNCTIONS or word == "pi":
         return f"\\{word} "
-    is_word = (
-        len(word) > 3
-        or (len(word) == 3 and word.isupper())
-        or word in _SHORT_WORDS
-        or word.lower() in _SHORT_WORDS
-    )
-    return rf"\text{{{word}}}" if is_word else word
+    return rf"\text{{{word}}}" if _is_word(word) else word
+
+
+def _is_word(word: str) -> bool:
+    is_known = word in _SHORT_WORDS or word.lower() in _SHORT_WORDS
+    return len(word) > 3 or (len(word) == 3 and word.isupper()) or is_known
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a word among these letters says that the others are words too."""
+    words = text.rstrip(".").split()
+    return any(map(_is_word, words)) and not FUNCTIONS.intersection(words)
 
 
 def _join_texts(text: str) -> str:
