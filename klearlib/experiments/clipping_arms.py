@@ -25,6 +25,7 @@ from klearlib.experiments.rules import (
     read_rules,
     require_usable,
     rule_arms,
+    without,
 )
 from klearlib.params.fields import Record, amended, count, parameter, rate
 from klearlib.params.options import NOT_STATED
@@ -223,7 +224,7 @@ class ClippingArms(Experiment):
     def why_not_judged(self, rules: Iterable[str]) -> str:
         """What a claim on `rules` lacks: an arm or the choice of a learning rate; "" if nothing."""
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
-            return f"rules has no {' and no '.join(absent)}, which the claim is about"
+            return without(absent)
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
         if not waiting:
             return ""

@@ -15,6 +15,7 @@ from klearlib.experiments.own_rates import at_own_rates, counted, own_rates, swa
 from klearlib.experiments.results import KINDS, last_fifth, not_judged_text
 from klearlib.experiments.rule_grid import BASELINE, FIRST, LEFT_OUT, PARTS, VARIANTS
 from klearlib.experiments.rule_pictures import RulePictures
+from klearlib.experiments.rules import without
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.paper.schema import Claim
@@ -87,7 +88,7 @@ class Rules(RulePictures):
         if changed or (p.eps_low, p.eps_high) != _CLIP:
             return f"the rules are not the claim's with {changed or 'another clip range'}"
         absent = [rule for rule in about.arms if rule not in self.rules]
-        return f"rules has no {' and no '.join(absent)}, which the claim is about" if absent else ""
+        return without(absent) if absent else ""
 
     # what is shown
 

@@ -105,6 +105,12 @@ def rule_key(rule: str | dict) -> str:
     return rule["name"] if rule.keys() == {"name"} else rule_title(rule)
 
 
+def without(absent: Sequence[str]) -> str:
+    """Why a claim is not decided: `rules` lacks these."""
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    return f"rules has no {', '.join(absent[:3])}{more}, which the claim is about"
+
+
 def at_rate(rate: float, rule: str) -> str:
     """The series of a rule in a grid of learning rates."""
     return f"learning rate {rate:g}: {rule}"
