@@ -306,7 +306,7 @@ def ledger(
 
     sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     Beside these an entry has ``rule_digest`` (the verdict's ``rule``);
-    ``interim``: True while the section is partial, when the reason also names what is missing;
+    ``interim``: True while runs that may count for it are missing, which the reason then names;
     ``elsewhere``: the neighbouring folder that its verdict is from, None for this one;
     ``survives_holm``: whether its word would stay if all claims that were compared were corrected
     together, None where nothing was decided by comparisons.
@@ -324,7 +324,7 @@ def ledger(
         here = published.get(about.notebook)
         section, verdict = judged.get(about.id, (here, None))
         verdict = _by_its_rule(about, verdict or _without(about, section, in_suite, place))
-        interim, elsewhere = section is not None and not section.complete, None
+        interim, elsewhere = bool(section) and not _is_whole(about, verdict, section), None
         if interim and about.kind != "mechanism" and verdict.verdict != NOT_RUN:
             reason = f"interim, {section.lacks} missing: {verdict.reason}"
             verdict = replace(verdict, reason=reason)
@@ -346,6 +346,14 @@ def ledger(
             }
         )
     return _corrected(entries)
+
+
+def _is_whole(about: Claim, verdict: Verdict, section: Section) -> bool:
+    """Whether nothing is missing that may count for it: all comparisons have all replicates, or the
+    whole notebook is done."""
+    wanted, found = len(section.parameters.get("seeds", ())), verdict.comparisons
+    is_each = 0 < len(found) == len(about.comparisons)
+    return section.complete or (is_each and all(c.num_replicates == wanted for c in found))
 
 
 def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:

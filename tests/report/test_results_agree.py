@@ -215,7 +215,12 @@ def test_the_readme_shows_the_claims_of_claims_json(folder):
     text = (folder / "README.md").read_text(encoding="utf-8")
     text = text.split("\n## Claims\n")[1].split("\n## ")[0]
     rows = [line for line in text.splitlines() if re.match(r"\| [CE]\d+ ", line)]
-    for entry, row in zip(entries(folder), rows, strict=True):
+    known = entries(folder)
+    others = [entry for entry in known if entry["verdict"] == "not run"]
+    for entry in others:
+        line = next(x for x in text.splitlines() if re.match(rf"- .*\b{entry['claim']}[,:]", x))
+        assert line.endswith(f": {plain(entry['reason'])}")
+    for entry, row in zip([e for e in known if e not in others], rows, strict=True):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
         assert cells[0] == f"{entry['claim']} {plain(entry['title'])}"
         wanted = [entry["paper"], entry["measured"] or "–"]

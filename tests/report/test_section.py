@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -220,6 +221,13 @@ def test_interim_verdicts_say_so():
     entries = by_claim(partial)
     assert entries["C1"]["interim"] and entries["C1"]["reason"].startswith("interim, GPPO, seed 2")
     assert "interim" not in entries["C14"]["reason"]
+
+    # What is missing counts for another claim: C1 has all of its replicates, which are five.
+    def is_interim(num_seeds: int) -> bool:
+        parameters = partial.parameters | {"seeds": [*range(num_seeds)]}
+        return by_claim(replace(partial, parameters=parameters))["C1"]["interim"]
+
+    assert is_interim(6) and not is_interim(5)
 
 
 def test_counterparts_stand_in_the_order_of_the_papers_numbers():
