@@ -19,7 +19,7 @@ from klearlib.verify.sandbox import active_tier
 
 PARTS = {
     "models": ["torch", "transformers", "tokenizers"],
-    "judge": ["math-verify", "sympy"],
+    "judge": ["latex2sympy2_extended", "math-verify", "sympy"],
     "data": ["datasets", "huggingface_hub", "numpy", "pandas", "pyarrow", "PyYAML", "scipy"],
 }
 """What klear does -> the packages that it needs; all others are for notebooks and reports."""
