@@ -137,8 +137,8 @@ def _same_value(gold: object, answer: object) -> bool | None:
         return None
     values = sympy.N(a, 30), sympy.N(b, 30)
     if not all(value.is_finite for value in values):
-        is_none = values[1].has(sympy.nan, sympy.zoo, sympy.oo)  # (-1)!
-        return False if values[0].is_finite and is_none else None
+        has_no_value = values[1].has(sympy.nan, sympy.zoo, sympy.oo)  # 1/0
+        return False if values[0].is_finite and has_no_value else None
     difference, size = abs(sympy.N(a - b, 30)), max(map(abs, values))
     if a.has(sympy.Float) or b.has(sympy.Float):
         is_whole = any(float(value).is_integer() for value in values if value.is_real)

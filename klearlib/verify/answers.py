@@ -186,6 +186,8 @@ def _decide(text: str, golds: tuple[str, ...], is_written: bool) -> _Outcome:
             words.add(match(plain_gold, plain, is_written=is_written, symbolic=None))
         except Undecided:
             undecided.append(plain_gold)
+        except MemoryError:
+            raise
         except Exception:  # a failed judgement is never a "wrong", as in `answer_judge.judge`
             words.add("judge_error")
     best = min(words, key=BEST_FIRST.index, default=None)

@@ -151,8 +151,9 @@ def _is_asked(left: str, right: str) -> bool:
     if number := read_number(left):
         other = _read(right).number
         return other is not None and same_number(number, other)
-    left_out = _OPERATIONS.sub("", left)
-    if is_name(left) or _UNDONE.match(left) or not re.search("[A-Za-z]", left_out):
+    if is_name(left) or _UNDONE.match(left):
+        return True
+    if not re.search("[A-Za-z]", _OPERATIONS.sub("", left)):
         return True
     return bool(_SUM.fullmatch(left)) and read_number(right) is not None
 
