@@ -76,7 +76,7 @@ def connected(**given) -> Iterator[None]:
             host, _, port = address.removeprefix("ray://").rpartition(":")
             if port.isdecimal():  # Ray would try for a minute
                 socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-            ray.init(address or LOCAL, **arguments | given)
+            _join(address or LOCAL, arguments | given)
         except Exception as error:  # Ray raises no narrower class for a start that takes too long
             fix = "does not answer ({}): start it, or correct the address"
             if not address:
@@ -87,6 +87,21 @@ def connected(**given) -> Iterator[None]:
         yield
     finally:  # also where it came half-way: a client would refuse every later connection
         ray.shutdown()
+
+
+def _join(address: str, arguments: dict) -> None:
+    """`ray.init`; as a client up to three times, because about 1 in 14 of the servers that Ray forks
+    for its clients dies as it starts (ray-project/ray#63202)."""
+    import ray
+
+    for attempts_left in reversed(range(3 if address.startswith("ray://") else 1)):
+        try:
+            ray.init(address, **arguments)
+            return
+        except Exception:  # Ray raises no narrower class
+            if not attempts_left:
+                raise
+            ray.shutdown()
 
 
 def set_variables() -> None:
