@@ -90,18 +90,16 @@ def connected(**given) -> Iterator[None]:
 
 
 def _join(address: str, arguments: dict) -> None:
-    """`ray.init`; as a client up to three times, because about 1 in 14 of the servers that Ray forks
-    for its clients dies as it starts (ray-project/ray#63202)."""
+    """`ray.init`; as a client up to three times, because about 1 in 14 of the servers that Ray
+    forks for its clients dies as it starts (ray-project/ray#63202)."""
     import ray
 
-    for attempts_left in reversed(range(3 if address.startswith("ray://") else 1)):
-        try:
+    for _ in range(2 if address.startswith("ray://") else 0):
+        with contextlib.suppress(Exception):  # Ray raises no narrower class
             ray.init(address, **arguments)
             return
-        except Exception:  # Ray raises no narrower class
-            if not attempts_left:
-                raise
-            ray.shutdown()
+        ray.shutdown()
+    ray.init(address, **arguments)
 
 
 def set_variables() -> None:
