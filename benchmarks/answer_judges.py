@@ -63,7 +63,7 @@ def main() -> None:
         )
     )
     close_pool()
-    keep(found, "answer_judges", arguments, digits=1)
+    keep(found, "answer_judges", arguments)
 
 
 def line(name: str, ours: Sequence[Case], alone: Sequence[Case]) -> dict:

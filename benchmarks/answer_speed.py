@@ -51,7 +51,7 @@ def main() -> None:
         for row in compare(name, draw, num_answers, workers, arguments.repeats, arguments.warm_up)
     ]
     close_pool()
-    keep(rows, "answer_speed", arguments, digits=2)
+    keep(rows, "answer_speed", arguments)
 
 
 def compare(

@@ -62,20 +62,14 @@ def _fill(project: Path) -> None:
         (project / "params" / SMOKE / file.name).write_text(text, encoding="utf-8")
 
 
-def keep(
-    rows: Iterable[dict],
-    name: str,
-    arguments: argparse.Namespace,
-    *,
-    digits: int | dict[str, int] = 3,
-) -> None:
+def keep(rows: Iterable[dict], name: str, arguments: argparse.Namespace) -> None:
     """Print the rows, and write them as the table `name`."""
     import pandas as pd
 
     from klearlib.report.tables import write_table
 
     table = pd.DataFrame(rows)
-    write_table(table, arguments.results, name, digits=digits)
+    write_table(table, arguments.results / f"{name}.csv")
     print(table.to_string(index=False), flush=True)
 
 

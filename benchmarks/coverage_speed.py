@@ -43,7 +43,7 @@ def main() -> None:
         for size in sorted(arguments.sizes)
         for name in arguments.points
     ]
-    keep(rows, arguments.name, arguments, digits=2)
+    keep(rows, arguments.name, arguments)
 
 
 def measures(name: str, size: int, plain_picks: int, device: str | None) -> dict:

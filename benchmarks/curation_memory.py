@@ -42,7 +42,7 @@ def main() -> None:
     arguments = arguments_of(parser, rows=2000)
     with tempfile.TemporaryDirectory() as path:
         row = measure(Path(path), arguments.rows)
-    keep([row], "curation_memory", arguments, digits=2)
+    keep([row], "curation_memory", arguments)
     if row["peak GiB"] > LIMIT_GIB:
         raise SystemExit(f"peak memory is above {LIMIT_GIB} GiB")
 

@@ -10,8 +10,8 @@ of the command ends by itself; then no process and no lock may be left, and the 
 end with the results of the undisturbed run. What a sandbox runs is not killed: how a program ends
 is its verdict.
 
-Each kill adds a line to benchmarks/results/kills.csv, and the next call goes on after the last one;
-kills.md sums them up. Exit code 1 if one left a difference, a process or a lock. Linux only.
+Each kill adds a line to benchmarks/results/kills.csv, and the next call goes on after the last one.
+Exit code 1 if one left a difference, a process or a lock. Linux only.
 --tiny plans the notebooks, and kills a process of one small stage in their place.
 """
 
@@ -41,7 +41,6 @@ from compare_results import content, published
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.registered import RULES
 from klearlib.params import SMOKE, root
-from klearlib.report.tables import markdown_table
 from klearlib.run.entry import DONE, LOCK, LOG, PROGRESS, TIMINGS
 from klearlib.run.files import read_json, write_json, write_text
 from klearlib.run.stage import is_locked
@@ -274,7 +273,6 @@ def main() -> int:
         write_text(table, ",".join(COLUMNS) + "\n", make_folder=True)
     while True:
         lines = pd.read_csv(table, dtype={"notebook": str})
-        write_text(table.with_suffix(".md"), markdown_table(summary(lines)))
         count = len(lines)
         if count >= arguments.number or time.monotonic() > ends:
             break

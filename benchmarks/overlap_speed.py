@@ -49,9 +49,9 @@ def main() -> None:
         compare(kind, arguments.compared, arguments.repeats, arguments.items)
         for kind in VOCABULARIES
     ]
-    keep(rows, "overlap_speed", arguments, digits=2)
+    keep(rows, "overlap_speed", arguments)
     rows = stream(arguments.prompts, arguments.items)
-    keep(rows, "overlap_speed_stream", arguments, digits=2)
+    keep(rows, "overlap_speed_stream", arguments)
 
 
 def compare(kind: str, num_prompts: int, repeats: int, num_items: int) -> dict:

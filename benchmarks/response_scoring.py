@@ -46,7 +46,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(name, KINDS[name], Path(folder), arguments.n, arguments.words))
         print(rows[-1], flush=True)
-    keep(rows, "response_scoring", arguments, digits=1)
+    keep(rows, "response_scoring", arguments)
 
 
 def measure(name: str, share: float, folder: Path, n: int, words: list[int]) -> dict:

@@ -58,7 +58,6 @@ SHAPE = {
 }
 SUMS = SHAPE | {"problems": 16, "updates": 8, "max_tokens": 24, "learning_rate": 1e-7}
 TINY = SHAPE | {"problems": 4, "group_size": 2, "max_tokens": 4}
-DIGITS = {"loss apart": 9, "norm apart": 9, "step apart": 9, "logp apart": 9, "tokens": 0}
 LENGTHS = {"64 tokens": False, "natural ends": True}
 SIZE = {"width": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384}
 
@@ -99,7 +98,7 @@ def main() -> None:
                 shape = shape | {"prompts": draw_prompts(ends, shape["problems"])}
             found = compare(folder, precision, sides, shape, arguments.rounds)
             rows += [{"lengths": lengths, "precision": precision} | row for row in found]
-            keep(rows, table, arguments, digits=DIGITS)
+            keep(rows, table, arguments)
 
 
 def compare(

@@ -83,7 +83,7 @@ def main() -> None:
                     }
                     for engine, rate in rates.items()
                 ]
-                keep(rows, "sampling_speed", arguments, digits={"tokens per s": 0})
+                keep(rows, "sampling_speed", arguments)
 
 
 def compare(policy: Path, shape: dict, pythons: dict[str, str], repeats: int) -> dict[str, float]:

@@ -50,7 +50,7 @@ def main() -> None:
         measures(world, made, arguments.responses)
         for world, made in zip(worlds, stages, strict=True)
     ]
-    keep(rows, f"start_{arguments.profile}", arguments, digits={"step_noise": 2})
+    keep(rows, f"start_{arguments.profile}", arguments)
 
 
 def measures(world, stages, num_responses: int) -> dict:

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = arguments_of(parser, tokens=[32], words=500, width=16, repeats=1)
     rows = [row for tokens in arguments.tokens for row in compare(tokens, arguments)]
-    keep(rows, f"token_logprobs_{arguments.device}", arguments, digits={"apart": 7})
+    keep(rows, f"token_logprobs_{arguments.device}", arguments)
 
 
 def compare(tokens: int, arguments: argparse.Namespace) -> list[dict]:

@@ -78,14 +78,14 @@ def _stated(sources: list[str], known: set[str], *, again: bool) -> set[str]:
     return stated
 
 
-def show_frames(*, digits: int) -> None:
-    """Make this notebook show tables with `digits` decimals, all columns and texts in full, and a
+def show_frames() -> None:
+    """Make this notebook show tables with three decimals, all columns and texts in full, and a
     dash for what was not measured; outside a notebook nothing happens."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         import pandas as pd
 
-        pd.set_option("display.precision", digits)
+        pd.set_option("display.precision", 3)
         for cut in ("display.max_columns", "display.max_colwidth"):
             pd.set_option(cut, None)
         shown = partial(pd.DataFrame.to_html, na_rep="–", notebook=True, max_rows=60)

@@ -62,7 +62,7 @@ class Experiment(Showing, Judged, Exploring):
     name: of the notebook. title, section, question: for the report; section is the paper's.
     phase: of the paper's pipeline. replicated: the kind of its runs in statistics.yaml.
     counterparts: the paper's tables and figures that its own stand beside. Params: the record of
-    its parameters. digits: decimals in its tables as people read them.
+    its parameters.
     """
 
     name: ClassVar[str]
@@ -73,7 +73,6 @@ class Experiment(Showing, Judged, Exploring):
     replicated: ClassVar[str] = "maths_rl"
     counterparts: ClassVar[tuple[Counterpart, ...]] = ()
     Params: ClassVar[type]
-    digits: ClassVar[int] = 3
     gathers: ClassVar[bool] = False
     leads: ClassVar[bool] = False
 
@@ -86,7 +85,7 @@ class Experiment(Showing, Judged, Exploring):
     @classmethod
     def setup(cls, namespace: dict) -> Self:
         """The experiment with a notebook's parameters."""
-        show_frames(digits=cls.digits)
+        show_frames()
         experiment = cls(setup(cls.name, cls.Params, namespace))
         folder = experiment.place.folder / cls.name  # refused before anything is computed
         if PUBLISHED in os.environ:
@@ -381,7 +380,6 @@ class Experiment(Showing, Judged, Exploring):
                 each.name: (self.table(each.name), self._text(each.caption))
                 for each in self._shown("table")
             },
-            digits=self.digits,
             verdicts=self.verdicts(),
             answers=self.answers(),
             notes=[*self.notes(), *self._alarms(), *joined],

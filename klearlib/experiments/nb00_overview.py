@@ -21,7 +21,6 @@ class Overview(Experiment):
     section = "1 to 5"
     question = "What does the paper claim, and what has been measured of it here?"
     Params = NotebookParams
-    digits = 1
     gathers = True
 
     @table(

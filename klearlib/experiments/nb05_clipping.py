@@ -226,20 +226,6 @@ class Clipping(ClippingArms):
                 text = "yes" if times == len(mine) else f"{times} of {len(mine)}"
                 yield row | {"chosen": text if times else ""}
 
-    @table(
-        "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
-        "seed. C1 itself compares each rule at its own rate; this was not registered.",
-        columns="learning_rate, difference, seeds, value, low, high",
-        when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("one_rate")) > 0,
-    )
-    def one_rate(self) -> Rows:
-        rules = paper.claim("C1").arms
-        for rate in sorted(self.params.learning_rates) if {*rules} <= {*self.rules} else ():
-            found = self.compared("C1", self.at(rate, rules, self.params.seeds), "math")
-            if isinstance(found, Evidence):
-                for name, (a, b) in found.values.items():
-                    yield [f"{rate:g}", name, len(a), *seed_interval(a - b, lowest=-1.0)]
-
     def evidence(self) -> dict[str, Evidence | str]:
         gppo = self.gradients[self.gradients["rule"] == "gppo"]
         # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.

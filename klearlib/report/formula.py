@@ -16,9 +16,6 @@ _SPELLED = {r"\frac": r"\dfrac", r"\tfrac": r"\frac", r"\sum": r"\;\sum"} | {
     r"\rVert": r"\Vert",
 }
 _LETTERS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # matplotlib's codes of a path
-_DRAWN = re.compile(
-    r'<svg class="math"[^<>]* aria-label="([^"<>]*)"><path d="[MLQCZ\d -]*"/></svg>'
-)
 
 
 @functools.cache
@@ -49,12 +46,6 @@ def formula_svg(latex: str) -> str:
         f'width="{scale * (right - left):.0f}" height="{scale * (high - low):.0f}" '
         f'aria-label="{html.escape(latex.strip())}"><path d="{steps}"/></svg>'
     )
-
-
-def drawn_in(page: str) -> dict[str, str]:
-    """LaTeX -> its drawing, for the drawings of `formula_svg` in a page: a formula takes a tenth of
-    a second, too long for a page that is rebuilt while runs end."""
-    return {html.unescape(svg[1]): svg[0] for svg in _DRAWN.finditer(page)}
 
 
 def _below(points) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from klearlib.params.files import has_notebook
 from klearlib.params.place import read_place
 from klearlib.report.forest import forest_svg
-from klearlib.report.formula import drawn_in, formula_svg
+from klearlib.report.formula import formula_svg
 from klearlib.report.render import render
 from klearlib.report.section import (
     Notebook,
@@ -55,8 +55,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "entries": entries,
         "counterparts": counterparts,
     }
-    before = results_dir / "report.html"
-    drawn = drawn_in(before.read_text(encoding="utf-8")) if before.is_file() else {}
     deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
     if forest := forest_svg(entries):
         _write_changed(results_dir / _FOREST, forest)
@@ -77,7 +75,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         forest=forest,
         in_paper={(notebook, name) for notebook, each, _ in counterparts for name in each.names},
         has_deviations=deviations.is_file(),
-        formula=lambda latex: drawn.get(latex.strip()) or formula_svg(latex),
+        formula=formula_svg,
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))

@@ -92,11 +92,10 @@ class FigureItem:
 
 @dataclass(frozen=True)
 class TableItem:
-    """A published table, <name>.csv and <name>.md, with `digits` decimals for people."""
+    """A published table, <name>.csv."""
 
     caption: str
     name: str
-    digits: int = 3
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,6 @@ def write_section(
     *,
     figures: Mapping[str, tuple[Figure, str, str]],
     tables: Mapping[str, tuple[pd.DataFrame, str]],
-    digits: int = 3,
     missing: Sequence[str],
     seconds: float,
     **content,
@@ -232,8 +230,8 @@ def write_section(
     lacks is removed.
 
     folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
-    caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
-    `write_table`. content: the other fields of `Section`.
+    caption, alternative text). tables: name -> (table, caption). content: the other fields of
+    `Section`.
     """
     made = Section(
         folder=folder,
@@ -243,16 +241,16 @@ def write_section(
         figures=tuple(
             FigureItem(alt, caption, name) for name, (_, caption, alt) in figures.items()
         ),
-        tables=tuple(TableItem(caption, name, digits) for name, (_, caption) in tables.items()),
+        tables=tuple(TableItem(caption, name) for name, (_, caption) in tables.items()),
         seconds=round(seconds, 1),
         **content,
     )
     gone = _names(folder) - figures.keys() - tables.keys()
     for path in folder.glob("*.*"):
-        if path.stem in gone and path.suffix in (".csv", ".md", ".svg", ".png"):
+        if path.stem in gone and path.suffix in (".csv", ".svg", ".png"):
             path.unlink()
     for name, (table, _) in tables.items():
-        write_table(table, folder, name, digits=digits)
+        write_table(table, folder / f"{name}.csv")
     for name, (figure, _, _) in figures.items():
         save_figure(figure, folder, name)
     content = dataclasses.asdict(made)
@@ -260,9 +258,6 @@ def write_section(
     for name in ("changed", "samples", "answers"):
         if not content[name]:
             del content[name]
-    for item in content["tables"]:
-        if item["digits"] == TableItem.digits:
-            del item["digits"]
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SECTION, content)
     return folder / SECTION
@@ -322,7 +317,7 @@ def _misplaced(section: Section, place: Place) -> str:
         return f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
     if strange := section.changed.keys() - place.changes.keys():
         return f"ran with {', '.join(sorted(strange))} changed, unlike its folder"
-    for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
+    for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv",))):
         for file in (section.path(item.name, kind) for item in items for kind in kinds):
             if not file.is_file():
                 return f"names {file.name}, which is missing"

@@ -1,4 +1,4 @@
-"""Tables as csv (all digits, for machines) and markdown (rounded, for people), and number texts."""
+"""Tables as csv with all digits, and rounded numbers and texts for people."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", re.sub(r"\r\n?|\n", " ", text))
 
 
-def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
-    """A number for people: `digits` decimals, or as many as show two significant ones if it is
+def number_text(value, *, signed: bool = False) -> str:
+    """A number for people: three decimals, or as many as show two significant ones if it is
     small.
 
     Whole numbers and words stay as they are; None, NaN and infinities become a dash.
@@ -52,8 +52,8 @@ def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
     plus = "+" if signed else ""
     if hasattr(value, "__index__"):
         return f"{int(value):{plus}d}"
-    if number == 0 or abs(number) >= 0.5 * 10**-digits:
-        return f"{number:{plus}.{digits}f}"
+    if number == 0 or abs(number) >= 0.0005:
+        return f"{number:{plus}.3f}"
     return f"{number:{plus}.1e}"
 
 
@@ -74,41 +74,12 @@ def interval_text(value: float, low: float, high: float) -> str:
     return f"{text(value)} ({text(low)} to {text(high)})"
 
 
-def write_table(
-    frame: pd.DataFrame, folder: Path, name: str, *, digits: int | dict[str, int] = 3
-) -> dict[str, Path]:
-    """Write <name>.csv with every digit and <name>.md for people; the index is not written.
-
-    digits: decimals of the floating point columns in the markdown, for all or by column. Returns
-    the two paths by kind; the folder is made if it is absent, and a file is whole or absent.
-    """
+def write_table(frame: pd.DataFrame, path: Path) -> Path:
+    """Write a frame as csv with every digit, without its index. The folder is made if it is absent,
+    and the file is whole or absent."""
     # pandas would not quote a carriage return, which a reader takes for the end of a row.
-    csv_text = frame.to_csv(index=False, lineterminator="\n").replace("\r", " ")
-    texts = {"csv": csv_text, "md": markdown_table(frame, digits=digits)}
-    return {
-        kind: write_text(folder / f"{name}.{kind}", text, durable=False, make_folder=True)
-        for kind, text in texts.items()
-    }
-
-
-def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> str:
-    """The frame as a markdown table; columns of numbers are aligned right.
-
-    >>> import pandas as pd
-    >>> print(markdown_table(pd.DataFrame({"rule": ["gppo"], "score": [0.51234]})), end="")
-    | rule | score |
-    | :--- | ---: |
-    | gppo | 0.512 |
-    """
-    by_column = digits if isinstance(digits, dict) else dict.fromkeys(frame.columns, digits)
-    rows = [[str(column) for column in frame.columns]]
-    for values in frame.itertuples(index=False, name=None):
-        pairs = zip(frame.columns, values, strict=True)
-        rows.append([number_text(v, digits=by_column.get(c, 3)) for c, v in pairs])
-    lines = [" | ".join(map(plain, row)) for row in rows]
-    numeric = [frame[column].dtype.kind in "iuf" for column in frame.columns]
-    lines.insert(1, " | ".join("---:" if right else ":---" for right in numeric))
-    return "".join(f"| {line} |\n" for line in lines)
+    text = frame.to_csv(index=False, lineterminator="\n").replace("\r", " ")
+    return write_text(path, text, durable=False, make_folder=True)
 
 
 @dataclass(frozen=True)
@@ -119,10 +90,10 @@ class CsvTable:
     rows: list[list[str]]
     numeric: list[bool]
 
-    def for_people(self, *, digits: int = 3) -> list[list[str]]:
-        """The rows with the numbers rounded as `write_table` rounds them in its markdown."""
+    def for_people(self) -> list[list[str]]:
+        """The rows with rounded numbers."""
         return [
-            [_rounded(text, digits) if number else text for text, number in cells]
+            [_rounded(text) if number else text for text, number in cells]
             for cells in (zip(row, self.numeric, strict=True) for row in self.rows)
         ]
 
@@ -144,6 +115,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _rounded(text: str, digits: int) -> str:
+def _rounded(text: str) -> str:
     whole = text.removeprefix("-").isdecimal()
-    return number_text(int(text) if whole else float(text or "nan"), digits=digits)
+    return number_text(int(text) if whole else float(text or "nan"))

@@ -79,7 +79,6 @@ def put(
     folder.mkdir(parents=True)
     for name in tables:
         (folder / f"{name}.csv").write_text("a\n1\n")
-        (folder / f"{name}.md").write_text("| a |\n| ---: |\n| 1 |\n")
     lists = {key: [] for key in ("equations", "figures", "verdicts", "notes")}
     section = lists | {
         "notebook": notebook,

@@ -266,5 +266,5 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
             for kind, content_of in (("svg", svg), ("png", b"IEND\xaeB`\x82")):
                 (folder / f"{item['name']}.{kind}").write_bytes(content_of)
     for item in content["tables"]:
-        write_table(scores(), folder, item["name"])
+        write_table(scores(), folder / f"{item['name']}.csv")
     (folder / "section.json").write_text(json.dumps(content))

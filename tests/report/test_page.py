@@ -321,7 +321,7 @@ def test_every_table_and_figure_of_the_paper_leads_to_its_counterpart(tmp_path):
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {item} |")]
         links = re.findall(r"\]\(([^)]+)\)", line)
         assert len(links) == row.count("href") and all((page.parent / x).is_file() for x in links)
-    assert "(06_alpha_sweep/table6.png)" in text and "(06_alpha_sweep/scores.md)" in text
+    assert "(06_alpha_sweep/table6.png)" in text and "(06_alpha_sweep/scores.csv)" in text
 
 
 def test_an_absent_section_or_item_is_not_run(tmp_path):
@@ -339,14 +339,13 @@ def test_an_absent_section_or_item_is_not_run(tmp_path):
 
 
 def test_tables_are_drawn_from_their_numbers(tmp_path):
-    results = small(tmp_path, fakes.section(tables=[{"name": "t", "caption": "c", "digits": 1}]))
+    results = small(tmp_path, fakes.section(tables=[{"name": "t", "caption": "c"}]))
     rows = "name,score,seeds\na | \\b,0.26,3\n,,\n"
     (results / "05_clipping" / "t.csv").write_text(rows)
-    (results / "05_clipping" / "t.md").write_text("| | |\n" * 4)
     text = build_report(results).read_text()
     body = re.search(r'id="05_clipping-t".*?<tbody>(.*?)</tbody>', text)[1]
     cells = re.findall(r"<t[hd]([^>]*)>([^<]*)<", body)
-    assert [words for _, words in cells] == ["a | \\b", "0.3", "3", "", "–", "–"]
+    assert [words for _, words in cells] == ["a | \\b", "0.260", "3", "", "–", "–"]
     assert ['"right"' in attributes for attributes, _ in cells] == [False, True, True] * 2
 
 

@@ -65,18 +65,16 @@ def test_what_is_written_is_read_again_and_the_same_bytes_come_twice(tmp_path):
     assert section.verdicts == fakes.record().verdicts and section.folder == path.parent
     assert section.published(["scores", "absent", "curve"]) == ["scores", "curve"]
     names = {file.name for file in path.parent.iterdir()}
-    assert names == {*("curve.svg", "curve.png", "scores.csv", "scores.md", "section.json")}
+    assert names == {*("curve.svg", "curve.png", "scores.csv", "section.json")}
     before = {file: file.read_bytes() for file in path.parent.iterdir()}
     written(tmp_path)
     assert before == {file: file.read_bytes() for file in path.parent.iterdir()}
 
 
-def test_missing_stages_make_it_partial_and_digits_are_kept(tmp_path):
-    written(tmp_path, missing=["seed 2"], digits=1)
+def test_missing_stages_make_it_partial(tmp_path):
+    written(tmp_path, missing=["seed 2"])
     (section,) = read_sections(tmp_path / "mini")
     assert (section.status, section.lacks) == ("partial", "seed 2")
-    assert section.tables[0].digits == 1
-    assert "| 0.3 |" in section.path("scores", "md").read_text()
 
 
 def test_what_an_earlier_section_had_goes_and_files_of_a_user_stay(tmp_path):
