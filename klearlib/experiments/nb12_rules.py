@@ -270,13 +270,15 @@ class Rules(RulePictures):
         for name, how in self.params.named_variants.items():
             runs = self.done(VARIANTS).under(name)
             grid = self.at(how.learning_rate or self.params.decided_at)
+            same = not (how.options or how.group_size)  # then the grid's Clip-Higher will do
+            beside = grid if same and BASELINE not in runs.series() else runs
             for rule in runs.series():
                 seeds = runs.common_seeds([rule])
-                row = [name, self.titles.get(rule, rule), len(seeds)]
+                row = [name, self.titles[rule], len(seeds)]
                 row += seed_interval(self._scores(runs, rule, seeds))
-                for other, against in ((runs, BASELINE), (grid, rule)):
+                for other, against in ((beside, BASELINE), (grid, rule)):
                     both = [s for s in other.common_seeds([against]) if s in seeds]
-                    if len(both) < 2 or (other is runs and rule == BASELINE):
+                    if len(both) < 2 or (other is beside and rule == BASELINE):
                         row += [np.nan] * 3
                         continue
                     theirs = self._scores(other, against, both)

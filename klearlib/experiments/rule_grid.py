@@ -132,7 +132,9 @@ class RuleGrid(Experiment):
     @cached_property
     def titles(self) -> dict[str, str]:
         """Key -> what people call the rule."""
-        return {key: rule_title(rule) for key, rule in self.rules.items()}
+        variants = self.params.named_variants.values()
+        others = (rule for each in variants for rule in each.rules)
+        return {rule_key(rule): rule_title(rule) for rule in [*self.rules.values(), *others]}
 
     def rates_of(self, *rules: str) -> list[float]:
         """The learning rates that all of `rules` run at, smallest first."""
