@@ -148,7 +148,7 @@ def test_a_result_on_the_front_page_names_its_kind_of_test_and_its_replicates():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     found = text.partition("## What was found")[2].partition("<!-- claims")[0]
     entries = {}
-    for name in ("next", "smol", "full-E2", "full-E3", "full-E4", "full"):
+    for name in ("smol", "full-E2", "full-E3", "full-E4", "full"):
         path = ROOT / "results" / name / "claims.json"
         for entry in json.loads(path.read_text(encoding="utf-8")):
             if entry["comparisons"]:
@@ -169,7 +169,7 @@ def test_a_result_on_the_front_page_names_its_kind_of_test_and_its_replicates():
     falls = {c for c, every in entries.items() if every[-1]["survives_holm"] is False}
     under = next(each for each in sentences if "fall under Holm" in each)
     assert {*re.findall(r"\(([CE]\d+),", under)} <= falls
-    drawn = pd.read_csv(ROOT / "results/next/12_rules/rates.csv").groupby("rule")
+    drawn = pd.read_csv(ROOT / "results/full/12_rules/rates.csv").groupby("rule")
     counts = {int(mine["seeds"].min()) for _, mine in drawn if len(mine) == 4}
     words = " or ".join(map(str, sorted(counts)))
     assert f"{words} worlds" in text and sum(len(mine) == 4 for _, mine in drawn) == 7

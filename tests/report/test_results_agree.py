@@ -235,7 +235,7 @@ def test_the_readme_shows_the_claims_of_claims_json(folder):
 @pytest.mark.parametrize(
     "folder",
     # The pieces of runs that go on are rebuilt by `make test-all` alone: they grow.
-    [pytest.param(f, marks=pytest.mark.slow if f.name == "next" else ()) for f in FOLDERS],
+    [pytest.param(f, marks=pytest.mark.slow if f.name == "full" else ()) for f in FOLDERS],
     ids=lambda folder: folder.name,
 )
 def test_what_is_published_is_rebuilt_to_the_byte(folder, tmp_path, monkeypatch):
