@@ -14,7 +14,6 @@ from klearlib.verify.code_answers import verify_programs
 from klearlib.verify.own_judge import verdicts_of
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
-TRUNCATED = ("wrong", "as_text")
 CODE_REWARDS = {"soft": soft_code_reward, "hard": hard_code_reward}
 
 
@@ -55,8 +54,6 @@ def judge_responses(
             `own_judge.verdicts_of`. It looks for no tags, and decides by itself what is right of a
             response that is truncated.
     """
-    if truncated not in TRUNCATED:
-        raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
     pairs = [
         (problem, response)
         for problem, group in zip(problems, responses, strict=True)

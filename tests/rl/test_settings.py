@@ -12,7 +12,7 @@ from klearlib.params import RLOptions
 from klearlib.rl.schedule import judging
 from klearlib.rl.settings import JUDGED_BY, RLSettings, require_counted_parts
 from klearlib.verify.answers import ANSWER_FORMS
-from klearlib.verify.groups import CODE_REWARDS, TRUNCATED, judge_groups, judge_responses
+from klearlib.verify.groups import CODE_REWARDS, judge_groups, judge_responses
 
 KINDS = typing.get_type_hints(RLSettings).items()
 WORDS = {n: typing.get_args(kind) for n, kind in KINDS if typing.get_origin(kind) is typing.Literal}
@@ -53,6 +53,6 @@ def test_rollouts_and_benchmarks_are_judged_by_one_rule():
     of_a_text = {*of_judges, "think_tags"} & taken
     assert set(JUDGED_BY) == of_a_text - {"max_tests", "tests_seed"}  # all tests on benchmarks
     assert {*JUDGED_BY} < {*inspect.signature(evaluate_all).parameters}
-    assert (WORDS["answer_form"], WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)
+    assert WORDS["answer_form"] == ANSWER_FORMS
     chosen = judging(settings(answer_form="equivalent", truncated="as_text"), seed=0)
     assert (chosen["answer_form"], chosen["truncated"]) == ("equivalent", "as_text")

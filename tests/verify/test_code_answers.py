@@ -98,7 +98,6 @@ EMPTY = Problem(id="empty", prompt="")
         (lambda: verify_programs(["a", "b"], [doubling()], **LIMITS), "problems"),
         (lambda: verify_programs(["a"], [doubling()], prompts=[], **LIMITS), "prompts"),
         (lambda: verify_programs([answer(DOUBLE)], [EMPTY], **LIMITS), "'empty' has no tests"),
-        (lambda: chosen_tests(doubling(), max_tests=0), "max_tests"),
     ],
 )
 def test_bad_arguments_are_errors(call, named):
