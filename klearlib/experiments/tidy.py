@@ -126,9 +126,8 @@ class Published:
 
         runs, curves = (pq.read_table(folder / name) for name in TABLES[:2])
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(_read(folder / EVALUATIONS))
-        texts = folder / SAMPLES  # which versions before 0.25 did not publish
         samples: dict[str, list[dict]] = {}
-        for line in pq.read_table(texts).to_pylist() if texts.is_file() else ():
+        for line in pq.read_table(folder / SAMPLES).to_pylist():
             samples.setdefault(line.pop("run"), []).append(line)
         made: dict[str, Run] = {}
         arms = {}
@@ -172,12 +171,9 @@ def read_frames(folder: Path | str) -> Frames:
         parts[RUNS].append(runs)
         arms = runs[["notebook", "set", "series", "seed", "run"]]
         for name in TABLES[1:]:
-            if name == SAMPLES and not path.with_name(name).is_file():
-                continue  # of a version before 0.25
             parts[name].append(arms.merge(_read(path.with_name(name)), on="run"))
     if not parts[RUNS]:
         raise MissingAsset(f"{folder} has no notebook's {RUNS}: name a folder in results/")
-    parts[SAMPLES] = parts[SAMPLES] or [pd.DataFrame(columns=[*_TYPES[SAMPLES]])]
     return Frames(*(pd.concat(each, ignore_index=True) for each in parts.values()))
 
 

@@ -92,11 +92,6 @@ def test_what_is_published_gives_the_same_bytes_without_runs(project):
     (shown,) = {run.key: run for run in read.arms.values() if run.samples}.values()
     assert shown.key == stage.key and shown.samples == [lines[0], lines[2]]
     assert klearlib.results(e.place.folder).samples["step"].tolist() == [1, 20]
-    kept = (folder / "samples.parquet").read_bytes()
-    (folder / "samples.parquet").unlink()  # as versions before 0.25 published
-    assert not any(run.samples for run in Published.read(folder).arms.values())
-    assert not len(klearlib.results(e.place.folder).samples)
-    (folder / "samples.parquet").write_bytes(kept)
     for path in folder.glob("*.csv"):
         path.write_text(path.read_text() + "1\n")  # is written anew
     rebuild(e.place.folder)
