@@ -311,8 +311,6 @@ def _section(content: dict, folder: Path) -> Section:
 
 def _misplaced(section: Section, place: Place) -> str:
     """How a section and its folder disagree; "" if they agree."""
-    if section.notebook != section.folder.name:
-        return f"belongs to notebook {section.notebook!r}"
     if section.profile != place.profile:
         return f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
     if strange := section.changed.keys() - place.changes.keys():

@@ -212,7 +212,6 @@ def broken_cases():
     titled = fakes.section()
     del titled["title"]
     yield "no title", json.dumps(titled), "argument: 'title'"
-    yield "notebook", json.dumps(fakes.section(notebook="06_alpha_sweep")), "belongs to notebook"
     yield "alt", json.dumps(fakes.section(figures=[{"name": "fig2", "caption": "c"}])), "alt"
     absent = [{"name": "absent", "caption": "c"}]
     yield "table", json.dumps(fakes.section(tables=absent)), "names absent.csv, which is missing"

@@ -121,7 +121,6 @@ def test_a_renamed_folder_is_refused_and_a_link_to_a_folder_is_not(mini):
         ({"extra": 1}, "unexpected keyword argument 'extra'"),
         ({"verdicts": [{"claim": "C1"}]}, "comparisons"),
         ({"tables": [{"caption": "c", "name": "none"}]}, "names none.csv, which is missing"),
-        ({"notebook": "06_alpha_sweep"}, "belongs to notebook '06_alpha_sweep'"),
     ],
 )
 def test_a_section_of_another_version_or_without_its_files_is_refused(mini, changes, words):
