@@ -25,7 +25,7 @@ from klearlib.rl.mismatch import Mismatch, log_ratio
 from klearlib.rl.rollouts import RolloutBatch, Row, form_batch, mini_batches
 from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
-from klearlib.rl.train import train_on, update
+from klearlib.rl.train import adamw, train_on, update
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
@@ -80,13 +80,7 @@ def leave_corners_out(
     model, tokenizer = load_policy(path, attention=compute.attention)
     plan = plan_batches(model, compute, parts_count=parts_count(settings))
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.adam_beta1, settings.adam_beta2),
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    optimizer = adamw(model, settings)
     folder.load_checkpoint()
     done = settings.num_steps
     order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
@@ -97,13 +91,7 @@ def leave_corners_out(
 
         def rollouts(step: int, count: int) -> RolloutBatch:
             chosen = [problems[index] for index in itertools.islice(order, count)]
-            engine.wake()
-            responses = engine.sample_groups(
-                chosen,
-                group_size=settings.group_size,
-                settings=schedule.rollout_sampling(settings, seed=seed, step=step),
-            )
-            engine.sleep()
+            responses = schedule.responses(engine, chosen, settings, seed=seed, step=step)
             groups = judge_groups(chosen, responses, **schedule.judging(settings, seed=seed))
             return form_batch(groups, settings)
 

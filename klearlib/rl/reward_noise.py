@@ -60,12 +60,7 @@ def compare_rewards(
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
-            sampling = schedule.rollout_sampling(settings, seed=seed, step=step)
-            engine.wake()
-            responses = engine.sample_groups(
-                chosen, group_size=settings.group_size, settings=sampling
-            )
-            engine.sleep()
+            responses = schedule.responses(engine, chosen, settings, seed=seed, step=step)
             line: dict[str, float | None] = {"step": step}
             for reward in rewards:
                 own = replace(settings, code_reward=reward)

@@ -3,7 +3,7 @@ engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from klearlib.sft.batches import example_order
 
 if TYPE_CHECKING:
     from klearlib.policy.engines import Engine
-    from klearlib.records import EvalRecord
+    from klearlib.records import EvalRecord, Problem, Response
     from klearlib.run.folder import RunFolder
 
 
@@ -45,6 +45,17 @@ def rollout_sampling(settings: RLSettings, *, seed: int, step: int) -> SamplingS
     """How the rollouts of a step are drawn."""
     own = derive_seed(seed, "rollout", step)
     return _sampling(settings, temperature=settings.temperature, top_p=1.0, seed=own)
+
+
+def responses(
+    engine: Engine, problems: Sequence[Problem], settings: RLSettings, *, seed: int, step: int
+) -> list[list[Response]]:
+    """The rollouts of a step: G responses to each problem, the engine awake for no longer."""
+    sampling = rollout_sampling(settings, seed=seed, step=step)
+    engine.wake()
+    groups = engine.sample_groups(problems, group_size=settings.group_size, settings=sampling)
+    engine.sleep()
+    return groups
 
 
 def _sampling(settings: RLSettings, **how) -> SamplingSettings:

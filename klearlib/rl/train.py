@@ -87,13 +87,7 @@ def train_rl(
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
     plan = plan_batches(model, compute, parts_count=parts_count(settings))
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.adam_beta1, settings.adam_beta2),
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    optimizer = adamw(model, settings)
     past = PastWeights(model, settings.policy_lag)
     done = load_state(folder, model, optimizer, plan, past)
     if not done:
@@ -120,13 +114,8 @@ def train_rl(
             times, num_halvings = [time.perf_counter()], plan.num_halvings
 
             # G responses to each problem, with the log-probability of every token.
-            sampling = schedule.rollout_sampling(settings, seed=seed, step=step)
             with past.in_use():
-                engine.wake()
-                responses = engine.sample_groups(
-                    chosen, group_size=settings.group_size, settings=sampling
-                )
-                engine.sleep()
+                responses = schedule.responses(engine, chosen, settings, seed=seed, step=step)
             times.append(time.perf_counter())
 
             # Verdicts and rewards [P, G].
@@ -173,6 +162,17 @@ def train_rl(
             save_if_due(folder, model, optimizer, plan, past, step=step, **due)
     folder.progress(settings.num_steps, settings.num_steps, note)
     save_policy(model, tokenizer, folder.path / "model")
+
+
+def adamw(model, settings: RLSettings) -> torch.optim.AdamW:
+    """The optimiser of a run with these settings."""
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
 
 
 def train_on(
