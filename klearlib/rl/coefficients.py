@@ -147,9 +147,8 @@ def gppo(
     >>> gppo(eps_low=0.2, eps_high=0.28).high_positive
     1.28
     """
-    low, high = _ends(eps_low, eps_high)
-    low *= _number("beta_low", beta_low, 0, LARGEST_CONSTANT)
-    high *= _number("beta_high", beta_high, 0, LARGEST_CONSTANT)
+    low = (1 - eps_low) * _number("beta_low", beta_low, 0, LARGEST_CONSTANT)
+    high = (1 + eps_high) * _number("beta_high", beta_high, 0, LARGEST_CONSTANT)
     return Rule("gppo", eps_low, eps_high, low, high, dual_clip=dual_clip)
 
 
@@ -161,13 +160,8 @@ def cispo(*, eps_low: float, eps_high: float) -> Rule:
     >>> cispo(eps_low=0.2, eps_high=0.28).low_positive
     0.8
     """
-    low, high = _ends(eps_low, eps_high)
+    low, high = 1 - eps_low, 1 + eps_high
     return Rule("cispo", eps_low, eps_high, low, high, low, high)
-
-
-def _ends(eps_low: float, eps_high: float) -> tuple[float, float]:
-    """Of the clip range."""
-    return 1 - _number("eps_low", eps_low, 0, 1), 1 + _number("eps_high", eps_high, 0, math.inf)
 
 
 def one(ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
