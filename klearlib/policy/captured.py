@@ -4,7 +4,6 @@ graph, which starts all kernels of the model at once."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +11,7 @@ import torch.nn.functional as F
 from klearlib.policy.decoder import Decoder, Decoding
 
 
-class Replay(Protocol):
-    """What was captured, to be run again."""
-
-    def replay(self) -> None: ...
-
-
-def cuda_graph(advance: Callable[[], None]) -> Replay:
+def cuda_graph(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
     """The kernels of `advance`, which reads and writes tensors that stay where they are."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -46,7 +39,7 @@ class CapturedDecoding(Decoding):
         mask: torch.Tensor,
         max_length: int,
         *,
-        capture: Callable[[Callable[[], None]], Replay] = cuda_graph,
+        capture: Callable[[Callable[[], None]], torch.cuda.CUDAGraph] = cuda_graph,
     ):
         self._capture, self._graph = capture, None
         self._place: torch.Tensor | None = None  # long [1]: where the next token is written
