@@ -55,10 +55,14 @@ def asked_model(
         gpu_memory_share=arguments.gpu_memory_share or 0.9,
     )
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
-    is_vllm = compute.engine == "vllm"  # which holds the weights itself
-    how = {"attention": compute.attention, "precision": compute.precision}
-    device = "cpu" if is_vllm else None
-    model, tokenizer = load_policy(model_path, device=device, **how, **stretched)
+    is_vllm = compute.engine == "vllm"
+    if is_vllm:  # which holds the weights itself
+        from klearlib.policy.vllm_engine import description
+
+        model, tokenizer = description(model_path, **stretched)
+    else:
+        how = {"attention": compute.attention, "precision": compute.precision}
+        model, tokenizer = load_policy(model_path, **how, **stretched)
     settings = SamplingSettings(
         temperature=preset.temperature,
         top_p=preset.top_p,
