@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -136,31 +135,30 @@ def fit(
         with _positions(model, yarn, Random(derive_seed(seed, "positions", step))):
             # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
             own = derive_seed(seed, "dropout", step)
-            sums = batch_gradient(model, batch, normalizer=normalizer, plan=plan, seed=own)
+            how = {"normalizer": normalizer, "plan": plan, "seed": own}
+            loss, num_tokens = batch_gradient(model, batch, **how)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         if torch.isfinite(norm):
             optimizer.step()
         folder.append_metrics(
             {
                 "step": step + 1,
-                "sft/loss": sums.loss,
+                "sft/loss": loss,
                 "sft/grad_norm": norm.item(),
                 "sft/skipped_updates": int(not torch.isfinite(norm)),
                 "sft/learning_rate": optimizer.param_groups[0]["lr"],
-                "sft/num_tokens": sums.num_tokens,
+                "sft/num_tokens": num_tokens,
                 "sft/num_examples": len(batch),
                 "sft/epoch": min((step + 1) * batch_size, num_draws) / len(examples),
-                "sft/num_micro_batches": sums.num_micro_batches,
-                "sft/padding_share": 1 - sums.num_held / sums.num_positions,
                 "sft/dropped_examples": left_out.total(),
             }
         )
         seconds = time.perf_counter() - started
         timings = {"step": step + 1, "seconds/training": seconds}
-        timings["tokens_per_second/training"] = sums.num_tokens / seconds
+        timings["tokens_per_second/training"] = num_tokens / seconds
         timings["training/memory_halvings"] = plan.num_halvings - num_halvings
         folder.append_timings(timings)
-        folder.progress(step + 1, num_steps, f"loss {sums.loss:.3f}, gradient {norm.item():.2f}")
+        folder.progress(step + 1, num_steps, f"loss {loss:.3f}, gradient {norm.item():.2f}")
         how = {"step": step + 1, "num_steps": num_steps, "every": checkpoint_every}
         save_if_due(folder, model, optimizer, plan, **how)
     save_policy(model, tokenizer, folder.path / "model")
@@ -197,32 +195,21 @@ def _positions(model, yarn: dict | None, random: Random):
     return stretched(model, yarn["factor"], original=yarn["original"])
 
 
-@dataclass(frozen=True)
-class BatchSums:
-    """What one batch gave: its loss, and counts over all of its micro-batches."""
-
-    loss: float
-    num_tokens: int  # of responses
-    num_micro_batches: int
-    num_positions: int  # computed, padding included
-    num_held: int  # of them with a token
-
-
 def batch_gradient(
     model, examples: Sequence[Example], *, normalizer: str, plan: BatchPlan, seed: int
-) -> BatchSums:
+) -> tuple[float, int]:
     """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory:
     minus the log-likelihood of the response tokens, weighed by `shares` of the whole batch, however
-    it is cut. Raises KlearError if one example alone does not fit."""
+    it is cut. Returns the loss and the number of response tokens. Raises KlearError if one example
+    alone does not fit."""
     num_tokens = sum(len(each.ids) - each.num_prompt for each in examples)
     denominator = num_tokens if normalizer == "token" else len(examples)
 
-    def attempt() -> BatchSums:
+    def attempt() -> float:
         torch.manual_seed(seed)
         model.zero_grad(set_to_none=True)
-        total, num_positions, parts = 0.0, 0, plan.cut(examples)
-        reader = plan.reader(model)
-        for part in parts:
+        total, reader = 0.0, plan.reader(model)
+        for part in plan.cut(examples):
             lengths = torch.tensor([len(each.ids) - each.num_prompt for each in part])  # [N]
             weight = shares(lengths, normalizer=normalizer, denominator=denominator)  # [K]
             weight = weight.to(model.device, torch.float32)
@@ -230,11 +217,9 @@ def batch_gradient(
                 loss = log_likelihood_loss(logp, weight[chunk])  # Eq. 8
                 loss.backward()
                 total += loss.detach().double()
-            num_positions += len(part) * max(len(x.ids) for x in part)
-        num_held = sum(len(each.ids) for each in examples)
-        return BatchSums(float(total), num_tokens, len(parts), num_positions, num_held)
+        return float(total)
 
-    return plan.fitting(attempt, sequences=examples)
+    return plan.fitting(attempt, sequences=examples), num_tokens
 
 
 def read_turns(path: Path) -> Iterator[tuple[str, str]]:
