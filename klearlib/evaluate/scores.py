@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+_TAIL = (1 - 0.95) / 2  # beyond either end of an interval of 95 %
+
 
 def _checked(correct: object) -> np.ndarray:
     array = np.asarray(correct)
@@ -22,12 +24,6 @@ def _checked(correct: object) -> np.ndarray:
             f"response, got {array.dtype} {list(array.shape)}"
         )
     return array
-
-
-def _checked_level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, such as 0.95, got {level!r}")
-    return level
 
 
 def avg_at_n(correct: np.ndarray) -> float:
@@ -83,37 +79,38 @@ def sampling_error(correct: np.ndarray) -> float:
     return float(np.sqrt((share * (1 - share)).sum() / (n - 1)) / num_problems)
 
 
-def unseen_rate(num_draws: int, level: float = 0.95) -> float:
-    """Highest rate of an event that fits with none in `num_draws` (exact, Clopper-Pearson).
+def unseen_rate(num_draws: int) -> float:
+    """Highest rate of an event that fits with none in `num_draws` (exact, Clopper-Pearson, 95 %).
 
     >>> round(unseen_rate(100), 3)
     0.036
     """
-    return 1 - ((1 - _checked_level(level)) / 2) ** (1 / num_draws)
+    return 1 - _TAIL ** (1 / num_draws)
 
 
-def sampling_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Interval (low, high) of avg@n from sampling noise, the problems fixed.
+def sampling_interval(*corrects: np.ndarray) -> tuple[float, float]:
+    """95 % interval (low, high) of the mean of avg@n over S models from sampling noise alone, the
+    problems and models fixed.
 
-    Normal, avg@n -+ z `sampling_error`, cut at 0 and 1. The half-width is at least `unseen_rate` of
-    P n draws, so that responses that all agree do not pass for certainty. It says nothing about
-    other problems or other training seeds.
+    Normal, mean -+ z sqrt(sum of `sampling_error` squared) / S, cut at 0 and 1. The half-width is
+    at least `unseen_rate` of all draws, so that responses that all agree do not pass for certainty.
+    It says nothing about other problems or other training seeds.
 
-    correct: bool [P, n].
+    corrects: bool [P, n] of each model.
 
     >>> [round(end, 3) for end in sampling_interval(np.array([[True, False]] * 50))]
     [0.361, 0.639]
     """
     from scipy.stats import norm
 
-    correct, tail = _checked(correct), (1 - _checked_level(level)) / 2
-    half = max(norm.isf(tail) * sampling_error(correct), unseen_rate(correct.size, level))
-    mean = avg_at_n(correct)
+    mean = float(np.mean([avg_at_n(correct) for correct in corrects]))
+    error = np.sqrt(sum(sampling_error(correct) ** 2 for correct in corrects)) / len(corrects)
+    half = max(norm.isf(_TAIL) * error, unseen_rate(sum(correct.size for correct in corrects)))
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 
 
-def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Interval (low, high) of avg@n over problems, as if drawn from a larger pool.
+def problem_interval(correct: np.ndarray) -> tuple[float, float]:
+    """95 % interval (low, high) of avg@n over problems, as if drawn from a larger pool.
 
     Analytic and clustered by problem (no bootstrap): the P problem means are the observations,
     mean -+ t_{P-1} sd / sqrt(P), cut at 0 and 1; sampling noise is inside sd. The half-width is at
@@ -125,12 +122,12 @@ def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, f
     """
     from scipy.stats import t
 
-    correct, tail = _checked(correct), (1 - _checked_level(level)) / 2
+    correct = _checked(correct)
     num_problems = correct.shape[0]
     if num_problems == 1:
         return 0.0, 1.0
     share = correct.mean(axis=1)
-    half = t.isf(tail, num_problems - 1) * share.std(ddof=1) / np.sqrt(num_problems)
-    half = max(half, unseen_rate(num_problems, level))
+    half = t.isf(_TAIL, num_problems - 1) * share.std(ddof=1) / np.sqrt(num_problems)
+    half = max(half, unseen_rate(num_problems))
     mean = avg_at_n(correct)
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))

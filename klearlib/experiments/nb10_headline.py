@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,6 @@ from klearlib.report.section import Counterpart
 from klearlib.report.tables import interval_text
 from klearlib.report.verdicts import Evidence
 
-_LEVEL = 0.95
 _KLEAR = "Klear-Reasoner-8B"
 _LONGER_ROW = "w/ 64K Inference Budget"
 _PAPER_ROWS = {"sft": f"{_KLEAR}-SFT", "code_rl": _KLEAR, "code_rl_long": _LONGER_ROW}
@@ -146,7 +145,7 @@ class Headline(Pipeline):
                     cell = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
                 yield [
                     *(series, MODELS[series], self.setting_text(series), about.title, len(mine)),
-                    *(mean, *sampling_interval(corrects), *over_seeds, about.paper, cell),
+                    *(mean, *scores.sampling_interval(*corrects), *over_seeds, about.paper, cell),
                     corrects[0].shape[1],
                     float(np.mean([each.tokens.mean() for each in every])),
                     _truncated(every),
@@ -192,7 +191,7 @@ class Headline(Pipeline):
         for name, about in self.named.items():
             if corrects := [record.correct for record in self.records("code_rl", name).values()]:
                 mean = 100 * sum(correct.mean() for correct in corrects) / len(corrects)
-                low, high = (100 * bound for bound in sampling_interval(corrects))
+                low, high = (100 * bound for bound in scores.sampling_interval(*corrects))
                 problems, responses = corrects[0].shape
                 size = f"{problems} problems x {responses} responses x {len(corrects)} seeds"
                 texts.append(f"{about.title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
@@ -222,21 +221,6 @@ class Headline(Pipeline):
             "the factor is static and changes short outputs too.",
             "The paper prints neither the number of steps of each phase nor a score between them.",
         ]
-
-
-def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
-    """95 % interval of the mean of avg@n over seeds from sampling noise alone, problems and models
-    fixed: `scores.sampling_interval` for several models.
-
-    corrects: bool [P, n] for each seed.
-    """
-    from scipy.stats import norm
-
-    mean = float(np.mean([scores.avg_at_n(correct) for correct in corrects]))
-    error = np.sqrt(sum(scores.sampling_error(c) ** 2 for c in corrects)) / len(corrects)
-    num_draws = sum(correct.size for correct in corrects)
-    half = max(norm.isf((1 - _LEVEL) / 2) * error, scores.unseen_rate(num_draws, _LEVEL))
-    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def measured_numbers(by_budget: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, np.ndarray]:

@@ -15,14 +15,13 @@ from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.benchmarks import MINIATURE
 from klearlib.experiments.benchmarks import REAL as REAL_NAMES
 from klearlib.experiments.catalogue import check, experiment_of
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
-from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampling_interval
+from klearlib.experiments.nb10_headline import Headline, measured_numbers
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
@@ -242,13 +241,6 @@ def test_ours_stand_below_with_intervals(project):
     assert long.loc[("code_rl_long", "code B"), "paper"] == pytest.approx(0.581)
     assert long.loc[("sft", "maths C"), "paper"] == pytest.approx(0.576)
     assert math.isnan(long.loc[("maths_rl", "maths A"), "paper"])
-
-
-def test_one_model_has_the_interval_of_one_model():
-    correct = record_of("math_a", right=3).correct
-    assert sampling_interval([correct]) == pytest.approx(scores.sampling_interval(correct))
-    low, high = sampling_interval([np.zeros((30, 8), dtype=bool)])
-    assert low == 0 and high == pytest.approx(scores.unseen_rate(240))
 
 
 def test_one_seed_has_an_interval_over_problems_alone():
