@@ -113,8 +113,6 @@ def evaluate_benchmarks(
     max_new_tokens: int,
     compute: dict,
     deciding: dict[str, int | None] | None = None,
-    top_k: int = 0,
-    step: int = 0,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
     **judge,
@@ -122,8 +120,8 @@ def evaluate_benchmarks(
     """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
     the benchmarks, judged.
 
-    Writes ``evaluations/<benchmark>-<step>.npz`` (`klearlib.evaluate.record_files`), under the
-    names and with the seeds of the RL runs' evaluations, so that the experiments read both; here
+    Writes ``evaluations/<benchmark>-00000.npz`` (`klearlib.evaluate.record_files`), under the
+    names and with the seeds of the RL runs' evaluations before the first step; here
     the sampling record names the YaRN factor as well. A kill costs no more than the benchmark that
     it hit; the files are those of an unbroken run.
 
@@ -133,10 +131,9 @@ def evaluate_benchmarks(
             ``inputs["benchmarks"]`` where that is given and in ``inputs["world"]`` otherwise must
             hold exactly that many.
         deciding: further benchmarks, which are answered once a problem.
-        temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
+        temperature, top_p: the paper: 0.6 and 0.95.
         max_new_tokens: token budget of a response, end token included.
         compute: the fields of `klearlib.policy.compute.Compute`.
-        step: of the training that made the model; only names the files and seeds.
         yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`; None for the model as it
             is. The paper: 2.5 for its 64K budget.
         judge: the keywords of `evaluate_all`.
@@ -168,11 +165,11 @@ def evaluate_benchmarks(
             settings = SamplingSettings(
                 temperature=temperature,
                 top_p=top_p,
-                top_k=top_k,
+                top_k=0,
                 max_tokens=max_new_tokens,
-                seed=derive_seed(seed, "evaluate", name, step),
+                seed=derive_seed(seed, "evaluate", name, 0),
             )
-            path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
+            path = folder.path / "evaluations" / f"{name}-00000.npz"
             if not path.exists():
                 asked = {"benchmark": name, "num_responses": responses[name]}
                 record = evaluate(engine, problems[name], settings=settings, **asked, **judge)

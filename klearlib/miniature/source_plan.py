@@ -81,16 +81,16 @@ SOURCES = (*MATHS_SOURCES, *CODE_SOURCES, *POOLS)
 is the one of the better source."""
 
 
-def curate_sources(domain: str, *, with_pool: bool) -> list[dict]:
+def curate_sources(domain: str) -> list[dict]:
     """The sources of a domain as `klearlib.curation.curate` takes them, from its input ``sources``.
 
-    >>> curate_sources("code", with_pool=True)[-1]
+    >>> curate_sources("code")[-1]
     {'name': 'klear_code', 'alias': 'code_pool', 'location': 'code_pool.jsonl', 'input': 'sources'}
     """
     return [
         {"name": plan.dataset, "alias": plan.name, "location": plan.file, "input": "sources"}
         for plan in SOURCES
-        if plan.domain == domain and (plan.rank or with_pool)
+        if plan.domain == domain
     ]
 
 

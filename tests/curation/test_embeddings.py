@@ -32,11 +32,12 @@ def weights(texts: list[str], num_buckets: int) -> np.ndarray:
     return found
 
 
-def test_rows_are_the_formula_times_signs():
+def test_rows_are_the_formula_times_signs(monkeypatch):
+    monkeypatch.setattr("klearlib.curation.embeddings._NUM_BUCKETS", 50)
     signs = 2.0 * np.random.default_rng(4).integers(0, 2, (50, 24), dtype=np.int8) - 1
     expected = weights(TEXTS, 50) @ signs
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
-    rows = hashed_tfidf(TEXTS, dim=24, seed=4, num_buckets=50)
+    rows = hashed_tfidf(TEXTS, dim=24, seed=4)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(rows, expected / np.where(lengths > 0, lengths, 1), atol=1e-6)
 

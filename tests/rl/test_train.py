@@ -117,13 +117,6 @@ def test_a_start_that_a_stage_of_its_own_measured_is_the_same(plain, inputs, tmp
     assert same_evaluations(tmp_path / "run", plain) == names
 
 
-def test_a_stage_measures_what_the_run_measured_at_its_end(plain, inputs, tmp_path):
-    how = (PLAIN["benchmarks"], "eval_responses", 0.6, 0.95)
-    found = measure(tmp_path, inputs, plain, *how, deciding=PLAIN["deciding"], step=3)
-    names = {f"{name}-00003.npz" for name in ("math_a", "math_b", "math_decide")}
-    assert same_evaluations(found, plain) == names
-
-
 def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(
     inputs, tmp_path, monkeypatch
 ):

@@ -92,7 +92,7 @@ class MiniatureOrigin(Origin):
         return [plan.name for plan in ranked]
 
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
-        found = curate_sources(domain, with_pool=True)
+        found = curate_sources(domain)
         return found[-1:] if pool_only else found
 
     def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
