@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from klearlib.data.problems import refuse_doubled
 from klearlib.data.sources import read_source
 from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6
 from klearlib.errors import KlearError
@@ -38,13 +39,6 @@ class Benchmark:
     name: str
     problems: tuple[Problem, ...]
     summary: str
-
-
-def refuse_doubled(name: str, problems: Iterable[Problem]) -> None:
-    """KlearError where problems of the benchmark `name` share an id: each counts once."""
-    ids = [problem.id for problem in problems]
-    if twice := len(ids) - len(set(ids)):
-        raise KlearError(f"{name} has {twice} duplicate problem ids: remove them")
 
 
 def read_benchmark(

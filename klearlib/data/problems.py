@@ -27,6 +27,13 @@ def sha256_of(problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
+def refuse_doubled(name: str, problems: Iterable[Problem]) -> None:
+    """KlearError where problems of `name`, a file or a benchmark, share an id: each counts once."""
+    ids = [problem.id for problem in problems]
+    if twice := len(ids) - len(set(ids)):
+        raise KlearError(f"{name} has {twice} duplicate problem ids: remove them")
+
+
 def read_problems(path: Path, *, expected_size: int | None = None) -> list[Problem]:
     """The problems of a file.
 
@@ -40,8 +47,7 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
     problems = list(iter_problems(path))
     if not problems:
         raise KlearError(f"{path.name} has no problems")
-    if num_same := len(problems) - len({problem.id for problem in problems}):
-        raise KlearError(f"{path.name} has {num_same} duplicate problem ids: remove them")
+    refuse_doubled(path.name, problems)
     if expected_size is not None and len(problems) != expected_size:
         raise KlearError(
             f"{path.name} must hold {expected_size} problems, got {len(problems)}: scores "

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from klearlib.curation.overlap import contaminated
-from klearlib.data.benchmarks import refuse_doubled
+from klearlib.data.problems import refuse_doubled
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path, model_folder
