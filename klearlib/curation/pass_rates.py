@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,13 +55,8 @@ def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
     )
 
 
-def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
-    """One JSON line for each problem."""
-    write_lines(map(asdict, rates), path)
-
-
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
-    """What `write_pass_rates` wrote, by problem id."""
+    """The pass rates in a file `RATES`, by problem id."""
     return rates_by_id(read_lines(path))
 
 
@@ -87,30 +82,21 @@ def difficulties(
     ]
 
 
-def kept_by_pass_rate(
-    ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
-) -> list[bool]:
-    """For each problem, whether a teacher's pass rate is high enough to trust its tests (5.2.4), as
-    `rejected_by_pass_rate` says.
-
-    >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
-    >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
-    [False, True]
-    """
-    reasons = rejected_by_pass_rate(ids, rates, threshold=threshold, keep_equal=keep_equal)
-    return [not reason for reason in reasons]
-
-
 def rejected_by_pass_rate(
     ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
 ) -> list[str]:
-    """For each problem why it is dropped, "" where it is kept.
+    """For each problem why it is dropped, "" where a teacher's pass rate is high enough to trust
+    its tests (5.2.4).
 
     The paper keeps pass@16 > 0.5 in its text and >= 0.5 in the caption of Fig. 4: `keep_equal`
     False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
     low pass rate points to it, or to a problem that is too hard for the teacher. One that would be
     kept if the responses that could not be judged were right is dropped as `TOO_FEW_JUDGED`: the
     judge's failures are not its fault.
+
+    >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
+    >>> rejected_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
+    ['pass rate not above threshold', '']
     """
 
     def keeps(rate: float) -> bool:
@@ -155,7 +141,6 @@ def keep_by_pass_rate(
         if reason
     )
     num_rejected = write_lines(rejects, folder.path / REJECTS)
-    assert len(chosen) + num_rejected == len(read)
     card = {
         "num_read": len(read),
         "num_kept": len(chosen),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.labels import labelled
-from klearlib.curation.pass_rates import RATES, pass_rate_of, write_pass_rates
+from klearlib.curation.pass_rates import RATES, pass_rate_of
+from klearlib.data.lines import write_lines
 from klearlib.data.problems import read_problems
 from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import Stopped
@@ -100,8 +101,7 @@ def respond(
                     by_reason[verdict.reason] += 1
                     num_truncated += response.truncated
     folder.progress(total * num_responses, total * num_responses)
-    write_pass_rates(rates, folder.path / RATES)
-    assert by_reason.total() == total * num_responses
+    write_lines(map(asdict, rates), folder.path / RATES)
     card = {
         "teacher": teacher,
         "num_problems": total,

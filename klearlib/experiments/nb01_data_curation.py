@@ -11,8 +11,8 @@ from pathlib import Path
 from klearlib.curation.pass_rates import (
     PassRate,
     difficulties,
-    kept_by_pass_rate,
     rates_by_id,
+    rejected_by_pass_rate,
 )
 from klearlib.data.lines import read_lines
 from klearlib.experiments.origins import DOMAIN_WORDS
@@ -205,8 +205,8 @@ class DataCuration(DataExperiment):
             yield [f"SFT, {domain}", problems, responses, "1.5M samples, both domains"]
         if rates := self.pass_rates.get("strong"):
             rule = f"RL, math: majority of {self.params.num_responses} of the strong teacher"
-            kept = kept_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
-            yield [rule, sum(kept), None, "88K, majority of 16"]
+            why = rejected_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
+            yield [rule, why.count(""), None, "88K, majority of 16"]
         if card := self.cards.get("code"):
             rule = f"RL, code: at least {self.params.data_options.min_tests} tests"
             learnt = self.data.ranked_sources("code")
@@ -243,7 +243,7 @@ def planted_rows(curated: Path, sources: Path, domain: str) -> dict[tuple[str, s
 
 def _truth(sources: Path, domain: str) -> dict[tuple[str, int], dict]:
     """The planted rows of a domain, by their place: kind, how, of."""
-    names = {source["alias"] for source in curate_sources(domain, with_pool=True)}
+    names = {source["alias"] for source in curate_sources(domain)}
     return {at: row for at, row in _by_place(sources / TRUTH).items() if at[0] in names}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cached_property
 
-from klearlib.curation.pass_rates import PassRate, kept_by_pass_rate, rates_by_id
+from klearlib.curation.pass_rates import PassRate, rates_by_id, rejected_by_pass_rate
 from klearlib.experiments.nb07_soft_reward import CodeRL
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import filtered_code_start, teacher_pass_rates
@@ -150,4 +150,5 @@ class TestFilter(CodeRL):
 
 def _kept_at(rates: dict[str, PassRate], threshold: float, keep_equal: bool) -> list[bool]:
     """Whether the filter keeps each problem."""
-    return kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
+    why = rejected_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
+    return [not reason for reason in why]

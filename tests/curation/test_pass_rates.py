@@ -10,11 +10,10 @@ from klearlib.curation.pass_rates import (
     PassRate,
     difficulties,
     keep_by_pass_rate,
-    kept_by_pass_rate,
     rates_by_id,
     rejected_by_pass_rate,
-    write_pass_rates,
 )
+from klearlib.data.lines import write_lines
 from klearlib.data.problems import read_problems, write_problems
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
@@ -25,8 +24,8 @@ PROBLEMS = [Problem(name, "?", tests=(TestCase("1", stdin=""),)) for name in COU
 
 
 def kept(**rule) -> list[str]:
-    flags = kept_by_pass_rate(list(COUNTS), RATES, **rule)
-    return [name for name, keep in zip(COUNTS, flags, strict=True) if keep]
+    reasons = rejected_by_pass_rate(list(COUNTS), RATES, **rule)
+    return [name for name, reason in zip(COUNTS, reasons, strict=True) if not reason]
 
 
 def test_the_text_keeps_above_one_half_and_the_caption_at_least_one_half():
@@ -41,7 +40,7 @@ def stages(tmp_path):
     (tmp_path / "world").mkdir()
     (tmp_path / "rates").mkdir()
     write_problems(PROBLEMS, tmp_path / "world" / "train.jsonl")
-    write_pass_rates(RATES.values(), tmp_path / "rates" / "pass_rates.jsonl")
+    write_lines(map(asdict, RATES.values()), tmp_path / "rates" / "pass_rates.jsonl")
     return {"world": tmp_path / "world", "pass_rates": tmp_path / "rates"}
 
 
@@ -70,7 +69,7 @@ def test_kept_and_rejected_add_up_to_what_was_read(stages, tmp_path):
 def test_the_judges_failures_are_no_reason_of_the_filters(stages, tmp_path):
     write_problems(PROBLEMS, stages["world"] / "problems.jsonl")
     rates = RATES | {"under": PassRate("under", 16, 7, 2)}
-    write_pass_rates(rates.values(), stages["pass_rates"] / "pass_rates.jsonl")
+    write_lines(map(asdict, rates.values()), stages["pass_rates"] / "pass_rates.jsonl")
     rule = {"threshold": 0.5, "keep_equal": True, "problems": "problems.jsonl"}
     problems, rejects, card = filtered(stages, tmp_path / "f", **rule)
     assert problems == PROBLEMS[2:]
@@ -100,8 +99,8 @@ def test_the_threshold_itself_is_easy_and_a_judges_failure_is_neither(easy_from,
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 16])
 def test_a_majority_is_more_than_half(n):
     rates = {str(count): PassRate(str(count), n, count, 0) for count in range(n + 1)}
-    kept = kept_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
-    assert kept == [2 * count > n for count in range(n + 1)]
+    reasons = rejected_by_pass_rate(list(rates), rates, threshold=0.5, keep_equal=False)
+    assert [not reason for reason in reasons] == [2 * count > n for count in range(n + 1)]
 
 
 def test_published_rows_with_a_field_more_are_read():

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish_all, finish_same_rollouts, verdicts
 
-from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
+from klearlib.curation.pass_rates import RATES, PassRate
+from klearlib.data.lines import write_lines
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.run.folder import RunFolder
@@ -119,7 +120,8 @@ def judged(filtered) -> TestFilter:
     (world.path / "truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     world.finish()
     rates = RunFolder(filtered.folder(filtered.teacher))
-    write_pass_rates([PassRate(name, 16, n, 0) for name, _, n in TRUTH], rates.path / RATES)
+    rows = (dataclasses.asdict(PassRate(name, 16, n, 0)) for name, _, n in TRUTH)
+    write_lines(rows, rates.path / RATES)
     rates.finish()
     return again(filtered)
 
