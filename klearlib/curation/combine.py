@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.select import EXAMPLES
 from klearlib.data.tables import SampleWriter, read_samples
-from klearlib.errors import KlearError
 from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -22,22 +21,15 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     Writes examples.parquet, the inputs one after the other in the order of their names and each in
     its old order (SFT shuffles), and card.json: counts for each input and source, which add up;
     licences.
-
-    Raises KlearError for a problem that two inputs have: its responses would count twice.
     """
     counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
     licences: dict[str, str] = {}
-    owner: dict[str, str] = {}
+    problems: set[str] = set()
     with SampleWriter(folder.path / EXAMPLES) as table:
         for name in sorted(inputs):
             for sample in read_samples(inputs[name] / EXAMPLES):
-                first = owner.setdefault(sample.problem_id, name)
-                if first != name:
-                    raise KlearError(
-                        f"problem {sample.problem_id!r} is in both {first} and {name}: select from "
-                        "sources that share no problem"
-                    )
+                problems.add(sample.problem_id)
                 counts[name] += 1
                 sources[sample.source] += 1
                 table.add(sample)
@@ -45,7 +37,7 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
                 licences |= read_json(card).get("licences", {})
     card = {
         "num_kept": table.num_rows,
-        "num_problems": len(owner),
+        "num_problems": len(problems),
         "selections": counts,
         "sources": sources,
         "licences": licences,

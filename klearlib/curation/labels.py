@@ -10,13 +10,11 @@ from klearlib.data.tables import Sample
 from klearlib.records import NOT_JUDGED, Problem, Response, Verdict
 from klearlib.verify.groups import judge_responses
 
-LABELLED_BY = "klear"
-
 
 def labelled(sample: Sample, verdict: Verdict) -> Sample:
     """The sample with the verifier's word; without a label where the verifier could not decide."""
     is_correct = None if verdict.reason in NOT_JUDGED else verdict.correct
-    return replace(sample, is_correct=is_correct, labelled_by=LABELLED_BY, reason=verdict.reason)
+    return replace(sample, is_correct=is_correct, reason=verdict.reason)
 
 
 def label_word(is_correct: bool | None, reason: str) -> str:

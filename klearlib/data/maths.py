@@ -75,7 +75,7 @@ def gsm8k(row: Row) -> SourceRow:
         raise UnusableRow("no_answer", "answer has nothing after ####")
     if not re.fullmatch(r"-?[0-9]*\.?[0-9]+", answer):
         raise UnusableRow("unknown_format", f"no number after ####: {answer!r}")
-    responses = only_response(solution, is_correct=True, labelled_by="people")
+    responses = only_response(solution, is_correct=True)
     return SourceRow(Problem(row.id, question, answer), responses)
 
 

@@ -35,14 +35,14 @@ def thought_fault(text: str, *, must_think: bool) -> str | None:
 
 
 def only_response(
-    text: str, *, teacher: str = "", is_correct: bool | None = None, labelled_by: str = ""
+    text: str, *, teacher: str = "", is_correct: bool | None = None
 ) -> tuple[LabelledResponse, ...]:
     """The response of a row that has one; a teacher's must think. UnusableRow: see
     `thought_fault`."""
     fault = thought_fault(text, must_think=bool(teacher))
     if fault:
         raise UnusableRow(fault, f"the response has {len(text)} characters: {text[-40:]!r}")
-    return (LabelledResponse(text, is_correct, labelled_by, teacher),)
+    return (LabelledResponse(text, is_correct, teacher),)
 
 
 @data_set(
@@ -81,11 +81,8 @@ def openr1_math(row: Row) -> SourceRow:
         if fault:
             dropped.append(fault)
             continue
-        if math_verify or llama is None:
-            word = "math_verify" if math_verify is not None else ""
-            responses.append(LabelledResponse(text, math_verify, word, R1))
-        else:
-            responses.append(LabelledResponse(text, llama, "llama", R1))
+        is_correct = math_verify if math_verify or llama is None else llama
+        responses.append(LabelledResponse(text, is_correct, R1))
     if not responses:
         raise UnusableRow(dropped[0], f"none of {len(texts)} responses is complete")
     answer, family = row.answer("answer"), row.text("problem_type", optional=True)
@@ -156,9 +153,7 @@ def numinamath_1_5(row: Row) -> SourceRow:
         reason = "proof" if answer.lower() == "proof" else "no_answer"
         raise UnusableRow(reason, f"answer is {answer!r}")
     problem = Problem(row.id, question, answer, family=row.text("problem_type"))
-    return SourceRow(
-        problem, only_response(solution, is_correct=True, labelled_by="solution_is_valid")
-    )
+    return SourceRow(problem, only_response(solution, is_correct=True))
 
 
 @data_set(

@@ -12,14 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klearlib.errors import MissingAsset
-
 # A row group ends at whichever comes first: the memory of a reader is a few times this text.
 ROWS_IN_GROUP = 4096
 CHARS_IN_GROUP = 16_000_000
 
 # Columns in which few texts come again and again; in the others a dictionary only costs time.
-_REPEATED = {"source", "teacher", "labelled_by", "reason"}
+_REPEATED = {"source", "teacher", "reason"}
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,9 @@ class Sample:
     """One response to one problem, as SFT reads it and as filters choose by.
 
     `source` is the data set that the response came with, or that its problem is of where a model of
-    this suite wrote it. `is_correct` is None where nobody judged it (`labelled_by` is "") or the
-    judge could not (`reason` is ``timeout`` or ``judge_error``). `labelled_by` is as in
-    `klearlib.records.LabelledResponse`; `reason` is the word of `klearlib.records.Verdict` where
-    the label is this suite's, "" where it came with the data.
+    this suite wrote it. `is_correct` is None where nobody judged it or the judge could not
+    (`reason` is ``timeout`` or ``judge_error``). `reason` is the word of `klearlib.records.Verdict`
+    where the label is this suite's, "" where it came with the data.
     """
 
     problem_id: str
@@ -39,7 +36,6 @@ class Sample:
     source: str = ""
     teacher: str = ""
     is_correct: bool | None = None
-    labelled_by: str = ""
     reason: str = ""
 
 
@@ -87,9 +83,7 @@ class SampleWriter:
 
 def read_rows(path: Path | str, *, columns: list[str] | None = None) -> Iterator[dict]:
     """The rows of a parquet table in order, one row group in memory at a time; `columns` are those
-    that are read from the disk, None for all. MissingAsset where there is no such file."""
-    if not Path(path).is_file():
-        raise MissingAsset(f"no table at {path}; run the stage that makes it, or correct the path")
+    that are read from the disk, None for all."""
     with pq.ParquetFile(path) as table:
         for group in range(table.num_row_groups):
             yield from table.read_row_group(group, columns=columns).to_pylist()

@@ -6,14 +6,13 @@ import pytest
 
 from klearlib.curation.combine import combine
 from klearlib.data.tables import Sample, read_samples, write_samples
-from klearlib.errors import KlearError
 from klearlib.run.folder import RunFolder
 from klearlib.sft.train import read_turns
 
 MATHS = [
-    Sample("m2", "2+3?", "5", "math_2", "t", True, "klear"),
+    Sample("m2", "2+3?", "5", "math_2", "t", True),
     Sample("m1", "1+1?", "2", "math_1"),
-    Sample("m1", "1+1?", "3", "math_1", "t", False, "klear", "wrong_answer"),
+    Sample("m1", "1+1?", "3", "math_1", "t", False, "wrong_answer"),
 ]
 CODE = [Sample("c1", "Print n.", "print(input())", "code_1"), Sample("c0", "é\n", "", "code_1")]
 
@@ -51,9 +50,3 @@ def test_counts_add_up_and_licences_are_kept(inputs, tmp_path):
     assert card["selections"] == {"selection_1": 3, "selection_2": 2}
     assert card["sources"] == {"math_2": 1, "math_1": 2, "code_1": 2}
     assert card["licences"] == {"math_1": "MIT", "math_2": "Apache", "code_1": "CC BY 4.0"}
-
-
-def test_what_cannot_be_combined_is_refused(inputs, tmp_path):
-    again = selection(tmp_path / "again", [Sample("x", "?", "!"), Sample("m1", "1+1?", "2")])
-    with pytest.raises(KlearError, match="'m1' is in both selection_1 and selection_3"):
-        combine(RunFolder(tmp_path / "out"), inputs | {"selection_3": again})

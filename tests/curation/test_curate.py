@@ -265,10 +265,3 @@ def test_a_run_that_was_killed_starts_anew_and_ends_as_the_whole_one(mixed, monk
     assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
     for file in OUTPUTS:
         assert (out / file).read_bytes() == (whole / file).read_bytes()
-
-
-def test_a_source_that_comes_twice_is_one_line(mixed):
-    how = {"sources": [MATHS_SOURCE | {"input": "raw"}] * 2, "benchmarks": [], **HOW}
-    with pytest.raises(ValueError, match="'acereason_math' is listed twice") as caught:
-        curate(RunFolder(mixed.parent / "out"), {"raw": mixed}, **how)
-    assert "\n" not in str(caught.value)

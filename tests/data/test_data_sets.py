@@ -177,20 +177,19 @@ def test_what_cannot_be_used_is_a_reject_with_its_reason_and_costs_its_row_only(
 @pytest.mark.parametrize(
     ("name", "change", "answer", "family", "responses"),
     [
-        ("openthoughts3", {}, None, "math", [(THOUGHT, None, "", "QwQ-32B")]),
-        ("acereason_sft", {}, None, "math", [(THOUGHT, None, "", R1)]),
+        ("openthoughts3", {}, None, "math", [(THOUGHT, None, "QwQ-32B")]),
+        ("acereason_sft", {}, None, "math", [(THOUGHT, None, R1)]),
         ("numinamath_cot", {}, "4", "cn_k12", [(ROWS["numinamath_cot"]["solution"],)]),
-        ("numinamath_1_5", {}, "4", "Algebra", [("It is 4.", True, "solution_is_valid")]),
-        ("opencodereasoning", {}, None, "codeforces", [(CODE_THOUGHT, None, "", R1)]),
+        ("numinamath_1_5", {}, "4", "Algebra", [("It is 4.", True)]),
+        ("opencodereasoning", {}, None, "codeforces", [(CODE_THOUGHT, None, R1)]),
         ("deepscaler", {}, "4", "", [("Add them.",)]),
-        ("gsm8k", {"answer": "#### $1,500"}, "1500", "", [("#### $1,500", True, "people")]),
+        ("gsm8k", {"answer": "#### $1,500"}, "1500", "", [("#### $1,500", True)]),
         ("skywork_or1_math", truth('["1/2", "0.5"]'), ("1/2", "0.5"), "", []),
         ("aime_2024", {"answer": " 073"}, "73", "", []),
         ("openr1_math", {"generations": [THOUGHT] * 4, "is_reasoning_complete": None}, "4",
-         "Algebra", [(THOUGHT, label, who, R1) for label, who in (
-             (True, "math_verify"), (False, "math_verify"), (True, "llama"), (False, "llama"))]),
+         "Algebra", [(THOUGHT, label, R1) for label in (True, False, True, False)]),
         ("openr1_math", {"generations": [THOUGHT] * 4, "correctness_llama": None,
-         "correctness_math_verify": None}, "4", "Algebra", [(THOUGHT, None, "", R1)] * 3),
+         "correctness_math_verify": None}, "4", "Algebra", [(THOUGHT, None, R1)] * 3),
     ],
 )  # fmt: skip
 def test_answers_families_and_responses(name, change, answer, family, responses):
@@ -204,9 +203,9 @@ def test_responses_of_openr1_keep_the_label_of_each():
     texts = OPENR1["generations"]
     assert given.problem.id == f"openr1_math-{OPENR1['uuid']}"
     assert given.responses == (
-        LabelledResponse(texts[0], True, "math_verify", R1),
-        LabelledResponse(texts[1], False, "math_verify", R1),
-        LabelledResponse(texts[2], True, "llama", R1),
+        LabelledResponse(texts[0], True, R1),
+        LabelledResponse(texts[1], False, R1),
+        LabelledResponse(texts[2], True, R1),
     )
     assert reader.num_dropped == {"unclosed_think": 1}
     # Dropped though its tags close.

@@ -24,12 +24,12 @@ PROBLEMS = [
     Problem("g", "One of one", ("7",)),
 ]
 EXAMPLES = [
-    Sample("a", "?", "<think>…</think>4", "x", "t", label, by, reason)
-    for label, by, reason in (
-        (True, "math_verify", ""),
-        (False, "klear", "no_answer"),
-        (None, "klear", "timeout"),
-        (None, "", ""),
+    Sample("a", "?", "<think>…</think>4", "x", "t", label, reason)
+    for label, reason in (
+        (True, ""),
+        (False, "no_answer"),
+        (None, "timeout"),
+        (None, ""),
     )
 ]
 
@@ -113,9 +113,6 @@ def test_row_groups_end_by_rows_or_by_text_and_bytes_are_the_same_again(
     assert groups == {1: 20, 3: 7, 4096: 1}.get(rows, groups) and (chars > 40 or groups > 3)
 
 
-def test_a_table_that_is_not_there_is_one_line_and_columns_are_chosen(tmp_path):
-    path = tmp_path / "t.parquet"
-    with pytest.raises(MissingAsset, match="no table at"):
-        next(read_rows(path))
-    write_samples(EXAMPLES, path)
-    assert next(read_rows(path, columns=["labelled_by"])) == {"labelled_by": "math_verify"}
+def test_columns_are_chosen(tmp_path):
+    write_samples(EXAMPLES, tmp_path / "t.parquet")
+    assert next(read_rows(tmp_path / "t.parquet", columns=["teacher"])) == {"teacher": "t"}

@@ -62,9 +62,9 @@ def test_samples_of_a_table_and_of_a_world_train_alike(inputs, tmp_path):
 
 
 def test_examples_take_the_place_of_the_world(inputs, tmp_path):
-    with pytest.raises(MissingAsset, match=r"no table at .*examples\.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"examples\.parquet"):
         train_sft(RunFolder(tmp_path / "a"), inputs | {"examples": tmp_path}, **HOW, num_steps=1)
-    with pytest.raises(MissingAsset, match=r"no file at .*other\.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"other\.jsonl"):
         train_sft(RunFolder(tmp_path / "b"), inputs, **HOW, num_steps=1, examples="other.jsonl")
 
 
