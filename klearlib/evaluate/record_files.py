@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from klearlib.errors import DamagedEntry
 from klearlib.records import EvalRecord, Problem, Response, Verdict
 from klearlib.run.files import write_bytes
 
@@ -60,12 +61,18 @@ def save_record(record: EvalRecord, path: Path) -> None:
 
 
 def load_record(path: Path) -> EvalRecord:
-    """Read what `save_record` wrote."""
-    with np.load(path, allow_pickle=False) as stored:
-        header = json.loads(str(stored["header"]))
-        return EvalRecord(
-            benchmark=header["benchmark"],
-            problem_ids=tuple(map(str, stored["problem_ids"])),
-            sampling=header["sampling"],
-            **{name: stored[name] for name in _ARRAYS},
-        )
+    """Read what `save_record` wrote; DamagedEntry if the file holds no such thing."""
+    try:
+        # Opened here: NumPy would leave a damaged file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            header = json.loads(str(stored["header"]))
+            return EvalRecord(
+                benchmark=header["benchmark"],
+                problem_ids=tuple(map(str, stored["problem_ids"])),
+                sampling=header["sampling"],
+                **{name: stored[name] for name in _ARRAYS},
+            )
+    except Exception as error:  # NumPy and zipfile raise a dozen unrelated types here
+        raise DamagedEntry(
+            f"{path} is not a readable evaluation ({error}); delete its run folder and run again"
+        ) from error

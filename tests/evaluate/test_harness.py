@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from klearlib.data.problems import read_problems
+from klearlib.errors import DamagedEntry
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import Measurement, evaluate, evaluate_all
 from klearlib.evaluate.record_files import load_record, save_record
@@ -143,3 +144,14 @@ def test_round_trip_and_equal_bytes(measured, tmp_path):
         assert [path.name for path in (tmp_path / name).iterdir()] == ["math_a-00010.npz"]
     one, two = ((tmp_path / name / "math_a-00010.npz").read_bytes() for name in "ab")
     assert one == two
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 97])
+def test_cut_off_file_is_damaged_at_any_length(measured, tmp_path, step):
+    path = tmp_path / "x-00001.npz"
+    save_record(measured[3], path)
+    content = path.read_bytes()
+    for length in range(0, len(content), step):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedEntry, match="delete its run folder"):
+            load_record(path)
