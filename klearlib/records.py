@@ -162,8 +162,8 @@ class Problem:
 class LabelledResponse:
     """A response that a data set or a teacher gives to a problem, as SFT reads it.
 
-    `text` is whole, think tags included. `is_correct` is None where nobody judged it;
-    `teacher` names the model that wrote it, "" where that is not known.
+    `text` is whole, think tags included. `is_correct` is None where nobody judged it; `teacher`
+    names the model that wrote it, "" where that is not known.
 
     >>> LabelledResponse("<think>2+2=4</think>4", is_correct=True).teacher
     ''

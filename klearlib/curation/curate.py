@@ -191,7 +191,7 @@ class _Pass:
             self._files[RESPONSES].add(sample)
 
     def card(self, readers: Mapping[str, SourceReader]) -> dict:
-        """The counts."""
+        """The counts of the card."""
         card = funnel(self._fates, STAGES, readers)
         responses = {}
         for name, reader in readers.items():

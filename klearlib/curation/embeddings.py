@@ -20,8 +20,8 @@ _NUM_BUCKETS = 2**16  # words that share one count as one word
 def hashed_tfidf(texts: Iterable[str], *, dim: int, seed: int) -> np.ndarray:
     """TF-IDF over hashed words, brought to `dim` dimensions by random signs, rows of length 1 or 0.
 
-    The words are those of `normalise.words`. A word's bucket b is its CRC-32 modulo 2^16.
-    With n_tb of them in text t, and b in N_b of the N texts::
+    The words are those of `normalise.words`. A word's bucket b is its CRC-32 modulo 2^16. With n_tb
+    of them in text t, and b in N_b of the N texts::
 
         w_tb = (1 + ln n_tb) (1 + ln((1 + N) / (1 + N_b)))        v_t = sum_b w_tb R_b / |...|
 

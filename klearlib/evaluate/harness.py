@@ -120,10 +120,10 @@ def evaluate_benchmarks(
     """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
     the benchmarks, judged.
 
-    Writes ``evaluations/<benchmark>-00000.npz`` (`klearlib.evaluate.record_files`), under the
-    names and with the seeds of the RL runs' evaluations before the first step; here
-    the sampling record names the YaRN factor as well. A kill costs no more than the benchmark that
-    it hit; the files are those of an unbroken run.
+    Writes ``evaluations/<benchmark>-00000.npz`` (`klearlib.evaluate.record_files`), under the names
+    and with the seeds of the RL runs' evaluations before the first step, so that the experiments
+    read both; here the sampling record names the YaRN factor as well. A kill costs no more than the
+    benchmark that it hit; the files are those of an unbroken run.
 
     Args:
         seed: of all sampling; each benchmark has draws of its own.

@@ -48,6 +48,13 @@ def files(path):
     return {file.name: file.read_bytes() for file in sorted((path / "evaluations").iterdir())}
 
 
+def test_deciding_benchmarks_are_answered_once(inputs, tmp_path):
+    how = HOW | {"benchmarks": {"validation": 6}, "deciding": {"math_a": 30}}
+    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
+    shapes = [load_record(path).correct.shape for path in sorted(tmp_path.glob("*/*.npz"))]
+    assert shapes == [(30, 1), (6, 2)]
+
+
 def test_each_benchmark_is_measured_as_the_harness_does(measured, inputs):
     assert list(files(measured)) == FILES
     engine = TransformersEngine(
