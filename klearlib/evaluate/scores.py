@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_TAIL = (1 - 0.95) / 2  # beyond either end of an interval of 95 %
+_LEVEL = 0.95
 
 
 def _checked(correct: object) -> np.ndarray:
@@ -79,13 +79,15 @@ def sampling_error(correct: np.ndarray) -> float:
     return float(np.sqrt((share * (1 - share)).sum() / (n - 1)) / num_problems)
 
 
-def unseen_rate(num_draws: int) -> float:
-    """Highest rate of an event that fits with none in `num_draws` (exact, Clopper-Pearson, 95 %).
+def unseen_rate(num_draws: int, level: float = _LEVEL) -> float:
+    """Highest rate of an event that fits with none in `num_draws` (exact, Clopper-Pearson).
+
+    level: of the interval, in (0, 1).
 
     >>> round(unseen_rate(100), 3)
     0.036
     """
-    return 1 - _TAIL ** (1 / num_draws)
+    return 1 - ((1 - level) / 2) ** (1 / num_draws)
 
 
 def sampling_interval(*corrects: np.ndarray) -> tuple[float, float]:
@@ -105,7 +107,8 @@ def sampling_interval(*corrects: np.ndarray) -> tuple[float, float]:
 
     mean = float(np.mean([avg_at_n(correct) for correct in corrects]))
     error = np.sqrt(sum(sampling_error(correct) ** 2 for correct in corrects)) / len(corrects)
-    half = max(norm.isf(_TAIL) * error, unseen_rate(sum(correct.size for correct in corrects)))
+    num_draws = sum(correct.size for correct in corrects)
+    half = max(norm.isf((1 - _LEVEL) / 2) * error, unseen_rate(num_draws))
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 
 
@@ -127,7 +130,7 @@ def problem_interval(correct: np.ndarray) -> tuple[float, float]:
     if num_problems == 1:
         return 0.0, 1.0
     share = correct.mean(axis=1)
-    half = t.isf(_TAIL, num_problems - 1) * share.std(ddof=1) / np.sqrt(num_problems)
+    half = t.isf((1 - _LEVEL) / 2, num_problems - 1) * share.std(ddof=1) / np.sqrt(num_problems)
     half = max(half, unseen_rate(num_problems))
     mean = avg_at_n(correct)
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))
