@@ -54,15 +54,16 @@ def _tables() -> list[dict]:
 def table(n: int) -> pd.DataFrame:
     """Table `n` (1-6): row labels as index, printed columns, values in percent as floats.
 
-    `attrs` keeps what floats lose: ``cells`` {row: {column: text as printed}}, ``dagger`` (a list
-    of (row, column)) and ``marks`` {row: text} (longer inference budgets in Table 1).
+    `attrs` keeps what floats lose: ``cells`` {row: {column: text as printed}}; ``bold``,
+    ``underlined``, ``dagger`` (lists of (row, column)); ``marks`` {row: text} (longer inference
+    budgets in Table 1); ``notes``, ``caption`` (a summary), ``number``, ``pdf_page``, ``unit``.
 
     Raises ValueError for any other `n`.
 
     >>> float(table(6).loc["alpha = 0.1", "AIME2024"])
     79.37
-    >>> table(6).attrs["cells"]["alpha = 0"]["AIME2024"]
-    '78.13'
+    >>> table(6).attrs["bold"]
+    [('alpha = 0.1', 'AIME2024'), ('alpha = 0.1', 'AIME2025')]
     """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= NUM_TABLES:
         raise KlearError(f"no table {n!r} in the paper: expected an int from 1 to {NUM_TABLES}")
@@ -76,10 +77,16 @@ def table(n: int) -> pd.DataFrame:
         columns=columns,
     )
     frame.attrs = {
+        "number": n,
+        "unit": "percent",
+        "pdf_page": printed["pdf_page"],
+        "caption": printed["caption_summary"],
+        "notes": list(printed.get("notes", [])),
         "cells": {row["label"]: dict(row["values"]) for row in rows},
         "marks": {row["label"]: row["mark"] for row in rows if "mark" in row},
-        "dagger": [(row["label"], column) for row in rows for column in row.get("dagger", [])],
     }
+    for mark in ("bold", "underlined", "dagger"):
+        frame.attrs[mark] = [(row["label"], column) for row in rows for column in row.get(mark, [])]
     return frame
 
 

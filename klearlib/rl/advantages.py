@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 # Rewards of a group closer together than this, relative to their size, are one reward: the same
@@ -35,7 +37,8 @@ def group_advantages(
         [P, G] in the dtype of `rewards`. Groups of one reward are exactly 0, whatever rounding did.
 
     Raises:
-        ValueError: not [P, G] with G >= 2, not finite, integer dtype or an unknown `std`.
+        ValueError: not [P, G] with G >= 2, not finite, integer dtype, an unknown `std` or an
+            `epsilon` below 0.
 
     >>> group_advantages(torch.tensor([[1.0, -1.0], [1.0, 1.0]]))
     tensor([[ 1., -1.],
@@ -52,7 +55,13 @@ def group_advantages(
         raise ValueError("rewards must be finite: a reward is NaN or infinite")
     if std not in STDS:
         raise ValueError(f"std must be one of {', '.join(STDS)}, got {std!r}")
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon!r}")
     kept = torch.ones_like(rewards, dtype=torch.bool) if keep is None else keep
+    if kept.shape != rewards.shape or kept.dtype != torch.bool:
+        raise ValueError(
+            f"keep must be bool {tuple(rewards.shape)}, got {kept.dtype} {tuple(kept.shape)}"
+        )
     values = rewards.double()  # [P, G], as all below without another shape
     count = kept.sum(dim=1, keepdim=True)  # [P, 1]
     mean = (values * kept).sum(dim=1, keepdim=True) / count.clamp(min=1)

@@ -3,6 +3,8 @@ they pass; the format comes on top of it."""
 
 from __future__ import annotations
 
+import math
+
 from klearlib.records import TestReport, Verdict
 
 RELEASED_NO_THINK_CLOSE = -0.5  # checked first in the released code
@@ -24,11 +26,12 @@ def math_reward(verdict: Verdict, *, format_penalty: float = 0.0, scores: str = 
     counts as positive for the LM loss is asked of ``verdict.correct``, never of the reward.
 
     Args:
-        format_penalty: at least 0, in units of reward; the released scores ignore it.
+        format_penalty: at least 0, in units of reward; only for ``"penalty"``.
         scores: ``"penalty"`` or ``"released"``.
 
     Raises:
-        ValueError: an unknown `scores`.
+        ValueError: an unknown `scores`, a negative or infinite `format_penalty`, or one that the
+            released scores would ignore.
 
     >>> math_reward(Verdict(correct=True, reason="correct"))
     1.0
@@ -56,11 +59,11 @@ def soft_code_reward(
 
     Args:
         judged: the verdict on a response, or the report on a bare program.
-        format_penalty: at least 0, in units of reward; the released scores ignore it.
+        format_penalty: at least 0, in units of reward; only for ``"pass_rate"``.
         scores: ``"pass_rate"`` or ``"released"``.
 
     Raises:
-        ValueError: an unknown `scores`.
+        ValueError: as `math_reward`, or a report whose pass rate is not in [0, 1].
 
     >>> report = TestReport.of(["passed"] * 4 + ["wrong_answer"] * 12)
     >>> soft_code_reward(report), soft_code_reward(report, scores="released")
@@ -79,7 +82,7 @@ def hard_code_reward(
     """The hard reward of one program (5.2.3): 1 if it passed every test, else `failure`, "a
     negative reward otherwise" (Fig. 3's caption, which gives no size).
 
-    failure: at most 0; the released scores need -1. Advantages do not depend on it where no tag is
+    failure: at most 0; ``"released"`` pays -1. Advantages do not depend on it where no tag is
         missing. A response without a program, or without both think tags, is paid `failure`, and
         `format_penalty` less where a tag is missing.
 
@@ -88,13 +91,21 @@ def hard_code_reward(
     >>> hard_code_reward(TestReport.of(["passed"] * 15 + ["wrong_answer"]))
     -1.0
     """
+    if not -math.inf < failure <= 0:
+        raise ValueError(f"failure must be a number of at most 0, got {failure}")
+    if scores == "released" and failure != -1:
+        raise ValueError(f'failure must be -1 with scores="released", got {failure}')
     passed = float(_pass_rate(judged) == 1.0)
     return _paid(judged, passed, failure, format_penalty, scores, paper="pass_rate")
 
 
 def _pass_rate(judged: Verdict | TestReport) -> float:
     report = judged.report if isinstance(judged, Verdict) else judged
-    return 0.0 if report is None else report.pass_rate
+    if report is None:
+        return 0.0
+    if not 0 <= report.pass_rate <= 1:
+        raise ValueError(f"pass_rate must be in [0, 1], got {report.pass_rate}")
+    return report.pass_rate
 
 
 def _paid(
@@ -108,8 +119,15 @@ def _paid(
 ) -> float:
     """failure: what a credit of 0 is paid, up to 1 for a credit of 1. paper: the scores that are
     not ``"released"``."""
+    if not 0 <= format_penalty < math.inf:
+        raise ValueError(f"format_penalty must be a number of at least 0, got {format_penalty}")
     if scores not in (paper, "released"):
         raise ValueError(f'scores must be "{paper}" or "released", got {scores!r}')
+    if scores == "released" and format_penalty:
+        raise ValueError(
+            'format_penalty must be 0 with scores="released", which fixes its own penalties, '
+            f"got {format_penalty}"
+        )
     has_open = getattr(judged, "has_think_open", True)
     has_close = getattr(judged, "has_think_close", True)
     if scores == "released":

@@ -102,6 +102,8 @@ def test_left_out_rollouts_change_neither_mean_nor_std(std, less):
         ([[1.0], [0.0]], {}, "at least 2"),
         ([[1.0, math.nan]], {}, "finite"),
         ([[1.0, 0.0]], {"std": "sample"}, "std"),
+        ([[1.0, 0.0]], {"epsilon": -1.0}, "epsilon"),
+        ([[1.0, 0.0]], {"keep": torch.tensor([True, False])}, "keep"),
     ],
 )
 def test_bad_arguments_are_refused(rewards, options, words):

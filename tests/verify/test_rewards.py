@@ -53,10 +53,20 @@ def test_only_a_correct_answer_with_both_tags_is_paid(scores):
         assert (math_reward(judged, scores=scores) > 0) == is_paid
 
 
-@pytest.mark.parametrize(("pay", "scores"), [(math_reward, "paper"), (soft_code_reward, "penalty")])
-def test_unknown_scores_are_refused(pay, scores):
-    with pytest.raises(ValueError, match="scores must be"):
-        pay(verdict("correct"), scores=scores)
+@pytest.mark.parametrize(
+    ("pay", "options", "message"),
+    [
+        (math_reward, {"scores": "paper"}, "scores must be"),
+        (hard_code_reward, {"failure": 0.5}, "failure must be a number of at most 0"),
+        (hard_code_reward, {"failure": 0.0, "scores": "released"}, "failure must be -1"),
+        (soft_code_reward, {"scores": "penalty"}, "scores must be"),
+        (soft_code_reward, {"format_penalty": -0.5}, "format_penalty must be"),
+        (math_reward, {"format_penalty": 0.5, "scores": "released"}, "fixes its own penalties"),
+    ],
+)
+def test_bad_options_name_what_is_expected(pay, options, message):
+    with pytest.raises(ValueError, match=message):
+        pay(verdict("correct") if pay is math_reward else report(3), **options)
 
 
 # tests passed of 16, soft and hard reward as in the paper, the same in the released scores
