@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import builtins
+import contextlib
 import gc
 import io
 import json
@@ -96,7 +98,8 @@ def prepare() -> None:
     """What all children have in common, done once in the fork server: it costs them nothing."""
     limit(resource.RLIMIT_CORE, 0, 0)  # no core files
     limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES, _MAX_OPEN_FILES)
-    limit(resource.RLIMIT_STACK, _STACK_BYTES, _STACK_BYTES)
+    highest = resource.getrlimit(resource.RLIMIT_STACK)[1]  # a program may ask for more
+    limit(resource.RLIMIT_STACK, _STACK_BYTES, highest)
     limit(resource.RLIMIT_MEMLOCK, 0, 0)  # memory that no limit counts
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -158,15 +161,14 @@ def play(role: str, limits: Limits, codes: Codes | None) -> NoReturn:
     if role == "test":
         sandbox_asserts.test(arguments, limits.entry_point, CHANNEL, report, codes[0])
         os._exit(0)
-    os._exit(_finish(*_run(role, limits.entry_point, codes, arguments)))
+    os._exit(_finish(_run(role, limits.entry_point, codes, arguments)))
 
 
-def _run(
-    role: str, entry_point: str | None, codes: Codes, arguments: list | None
-) -> tuple[types.ModuleType, int]:
-    """Run the program; its module and exit status."""
+def _run(role: str, entry_point: str | None, codes: Codes, arguments: list | None) -> int:
+    """Run the program; its exit status."""
     report("running")
     module = types.ModuleType("__main__" if role == "script" else "solution")
+    module.__builtins__ = builtins  # exec would put its dictionary there
     sys.modules[module.__name__] = module
     status = 0
     try:
@@ -183,7 +185,7 @@ def _run(
         status = 1
         report(*described(error))
         del error
-    return module, status
+    return status
 
 
 def _compile() -> NoReturn:
@@ -277,21 +279,35 @@ def _exit_status(stop: SystemExit) -> int:
     return status
 
 
-def _finish(module: types.ModuleType, status: int) -> int:
-    """What Python does at exit, short of freeing memory: threads, atexit, open files."""
+def _finish(status: int) -> int:
+    """What Python does at exit: threads, atexit, standard output, then the program's objects while
+    its names are still there, and what they print."""
     try:
         if _thread._count():
             threading._shutdown()
         atexit._run_exitfuncs()
-        streams = {id(s): s for s in (sys.stdout, sys.__stdout__)}.values()
-        module.__dict__.clear()
+        if not _is_closed(stdout := getattr(sys, "stdout", None)):
+            stdout.flush()
+        del stdout
+        for name in ("__main__", "solution"):
+            sys.modules.pop(name, None)
+        sys.stdin, sys.stdout = sys.__stdin__, sys.__stdout__
         gc.collect()  # files that the program left open write out what they hold
-        for stream in streams:
-            if not getattr(stream, "closed", True):
-                stream.flush()
+        for names in gc.get_referrers(builtins):  # kept by a cache, say of typing
+            if type(names) is dict and names.get("__builtins__") is builtins:
+                names.clear()
+                gc.collect()
+        with contextlib.suppress(ValueError):  # it is detached
+            if not _is_closed(sys.__stdout__):
+                sys.__stdout__.flush()
     except SystemExit as stop:
         status = status or _exit_status(stop)
     except BaseException as error:  # atexit callbacks and streams are the program's too
         report(*described(error))
         status = status or 120
     return status
+
+
+def _is_closed(stream: object) -> bool:
+    """As Python asks: a stream that does not say is open."""
+    return stream is None or bool(getattr(stream, "closed", False))

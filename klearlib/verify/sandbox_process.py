@@ -40,6 +40,7 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # -I would ignore it, and the order of sets would differ
     "PYTHONUTF8": "1",
+    "ONLINE_JUDGE": "1",  # as on Codeforces: programs that read files elsewhere ask for it
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",

@@ -99,7 +99,8 @@ HONEST = (
     passes("larger stack by its limit", """
         import resource, sys
         soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-        resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, hard))
+        resource.setrlimit(resource.RLIMIT_STACK, (resource.RLIM_INFINITY,) * 2)
         print(int(input()) ** 2)
         """),
     passes("thread that prints and is not joined", """
@@ -182,6 +183,57 @@ HONEST = (
         print(3)
         print(4)
         """, _TWO_LINES),
+    passes("output kept in an object that writes it when flushed", """
+        import os, sys
+        from io import BytesIO, IOBase
+        class FastIO(IOBase):
+            def __init__(self, file):
+                self._fd, self.buffer = file.fileno(), BytesIO()
+                self.write = self.buffer.write
+            def flush(self):
+                if self.buffer.tell():
+                    os.write(self._fd, self.buffer.getvalue())
+                    self.buffer.truncate(0), self.buffer.seek(0)
+        class Wrapper(IOBase):
+            def __init__(self, file):
+                self.buffer = FastIO(file)
+                self.flush = self.buffer.flush
+                self.write = lambda text: self.buffer.write(text.encode())
+        sys.stdout = Wrapper(sys.stdout)
+        print(3)
+        sys.stdout.flush()
+        print(4)
+        """, _TWO_LINES),
+    passes("writer that does not say whether it is closed", """
+        import os, sys
+        class Out:
+            def __init__(self): self.held = []
+            def write(self, text): self.held.append(text)
+            def flush(self):
+                os.write(1, "".join(self.held).encode())
+                self.held.clear()
+        sys.stdout = Out()
+        print(int(input()) ** 2)
+        """),
+    passes("standard streams detached", """
+        import io, sys
+        sys.stdin = io.TextIOWrapper(sys.stdin.detach(), encoding="utf-8")
+        sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding="utf-8")
+        print(int(input()) ** 2)
+        """),
+    passes("open file of a program that a cache keeps alive", """
+        from typing import List
+        class Node:
+            def next(self): return held
+        numbers: List[Node] = []
+        held = open(1, "w")
+        held.write(str(int(input()) ** 2))
+        """),
+    passes("no standard output left", """
+        import os, sys
+        os.write(1, b"3")
+        del sys.stdout
+        """, _ANY),
     passes("warnings on standard error", """
         import sys, warnings
         warnings.warn("careful")
@@ -200,6 +252,13 @@ HONEST = (
     passes("byte order mark and coding line", "# -*- coding: utf-8 -*-\nprint(3)", _ANY),
     passes("tabs and form feeds", "if True:\n\tprint(3)\n\x0c\n", _ANY),
     passes("Windows line ends in the source", "n = int(input())\r\nprint(n ** 2)\r\n"),
+    passes("builtins by their module", "__builtins__.print(__builtins__.int(input()) ** 2)"),
+    passes("judge that says what it is", """
+        import os, sys
+        if not os.environ.get("ONLINE_JUDGE"):
+            sys.stdin = open("input.txt")
+        print(int(input()) ** 2)
+        """),
     passes("exec and eval", "exec('n = int(input())')\nprint(eval('n ** 2'))"),
     passes("module of its own name", """
         import __main__, sys
@@ -211,6 +270,17 @@ HONEST = (
             def __del__(self): print(4)
         last = Last()
         print(3)
+        """, _TWO_LINES),
+    passes("finaliser and generator that need the program's names", """
+        import os
+        class Last:
+            def __del__(self): os.write(1, b"3\\n")
+        def last():
+            try: yield
+            finally: print(text)
+        text = "4"
+        kept, generator = Last(), last()
+        next(generator)
         """, _TWO_LINES),
     passes("catching its own signal", """
         import signal, time
