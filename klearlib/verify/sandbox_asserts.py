@@ -200,11 +200,12 @@ class _Program:
         self.fault = ""
 
     def greet(self, entry_point: str) -> None:
-        """Take over what the program defines. It must not choose what ``len`` means."""
+        """Take over what the program defines. It must not choose what the test's own names mean."""
         try:
             greeting = self._channel.receive()
             offered, self.kept = greeting["offered"], greeting["kept"]
-            taken = [n for n in offered if not n.startswith("__") and not hasattr(builtins, n)]
+            own = {*self.names, *dir(builtins)}
+            taken = [n for n in offered if not n.startswith("__") and n not in own]
             self.names |= {n: decode(offered[n], self) for n in {*taken, entry_point}}
         except NONSENSE as error:
             raise _ProgramEnded from error
@@ -232,6 +233,8 @@ class _Program:
             error = self._error(reply)
         except NONSENSE as failure:
             raise _ProgramEnded from failure
+        if isinstance(error, StopIteration) and operation != "next":  # would end the test's loops
+            error = RuntimeError("the program raised StopIteration")  # as in PEP 479
         self.raised.append(error)
         raise error
 

@@ -338,6 +338,18 @@ EQUALITY = [
         def square(n): return Text("ten")
         """, "wrong_answer", tests=(TestCase('"nine"', call="[3]"),
             TestCase(asserts='assert candidate(3) == "nine"'))),
+    returns("StopIteration that ends a loop of the test", """
+        class Stop(StopIteration): pass
+        class Lazy:
+            @property
+            def value(self): raise Stop
+        def square(n):
+            if n < 0: return Lazy()
+            raise Stop
+        """, "runtime_error", tests=(
+            TestCase(asserts="for n, nine in zip(map(square, [3]), [9]): assert n == nine"),
+            TestCase(asserts="assert all(map(lambda n: square(n) == n * n, [3, 4]))"),
+            TestCase(asserts="assert all(map(lambda n: square(n).value == n * n, [-3, -4]))"))),
     returns("builtins replaced", """
         import builtins
         builtins.abs = builtins.len = builtins.all = builtins.isinstance = lambda *a: True

@@ -311,11 +311,14 @@ def test_lines_are_the_program_s_own(tier, around):
 
 def test_a_prelude_is_the_test_code_s_too(tier):
     """A program cannot change what a test finds there, nor does a test ask it for that."""
-    source = "gcd = gcd\nmath = None\ndef f(x): return x"
+    source = "gcd = gcd\ndef Counter(x): return 0\nclass math: floor = abs\ndef f(x): return x"
     asserts = "import math as own\nassert gcd is own.gcd and Counter([f(1)]) == Counter({1: 1})"
-    test = TestCase(asserts=asserts)
+    test = TestCase(asserts=f"{asserts}\nassert math.floor(0.5) == 0")
     for around in ({"preset": "lcb"}, {"prelude": USUAL_IMPORTS}):
         assert outcome(source, test, entry_point="f", **around) == "passed"
+        # but the entry point is the program's
+        entry = TestCase(asserts="assert gcd(4, 6) == candidate(4, 6) == 24")
+        assert outcome("def gcd(a, b): return a * b", entry, entry_point="gcd", **around) == "passed"
     broken = {"prelude": "1 / 0"}
     assert outcome("print(1)", by_stdin("", "1"), **broken) == "runtime_error"
     assert outcome("print(1)", by_stdin("", "1"), prelude="1 +") == "compile_error"

@@ -187,6 +187,9 @@ ASSERTS = {
         "setting attributes":
             "b = Bare()\nb.n = 3\nassert b.n == 3\ndel b.n\nassert b.__dict__ == {}",
         "iteration": "assert [x for x in Plain(1, 2)] == [1, 2] == list(reversed(Plain(2, 1)))",
+        "next":
+            "assert next(gen(2)) == 0 and next(gen(0), 7) == 7\n"
+            "try: next(gen(0))\nexcept StopIteration: pass\nelse: assert False",
         "in by iteration": "p = Plain(1, 2)\nassert 1 in p and 3 not in p and 1 in gen(2)",
         "truth": "assert Plain(1) and not Plain() and Bare()",
         "texts": "p = Plain(1)\nassert str(p) == repr(p) == 'Plain[1]' and f'{p:x}' == 'x'",
