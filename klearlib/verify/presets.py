@@ -7,18 +7,30 @@ from dataclasses import dataclass
 
 USUAL_IMPORTS = """\
 from typing import *
+from itertools import *
+from collections import *
+from functools import *
+from heapq import *
+from bisect import *
+from math import *
+from string import *
+from operator import *
+from random import *
+from copy import *
+from builtins import abs, pow
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from sys import maxsize
 import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math
-import operator, os, random, re, statistics, string, sys
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, OrderedDict, defaultdict, deque
-from functools import cache, cmp_to_key, lru_cache, reduce
-from heapq import heapify, heappop, heappush, nlargest, nsmallest
-from itertools import accumulate, combinations, groupby, pairwise, permutations, product
-from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, sqrt
+import operator, os, random, re, statistics, string, sys, time
+bisect.__class__ = type("module", (type(bisect),), {"__call__": staticmethod(bisect.bisect)})
 """
-"""The imports that graders put before every program (LiveCodeBench and the released code: these and
-more), so that ``List[int]`` of LeetCode's starter code needs none of its own. typing comes first:
-``Counter`` is that of collections."""
+"""The imports that graders put before every program (LiveCodeBench, LeetCodeDataset and the released
+code: some of these or more), so that ``List[int]`` of LeetCode's starter code needs none of its own.
+The order matters: ``Counter`` is that of collections, ``pow`` the builtin, ``random`` and ``copy``
+are the modules, and ``bisect`` is the module and can be called, since answers mean either."""
 
 _LCB_MODULES = """
     typing string re datetime collections heapq bisect copy math random statistics itertools

@@ -1,6 +1,8 @@
 """From responses to verdicts on programs: extraction, the choice of tests, real runs."""
 
+import builtins
 import collections
+import importlib
 import random
 from dataclasses import replace
 
@@ -183,10 +185,25 @@ def test_the_prelude_defines_what_programs_forget_to_import():
     assert [v.report.outcomes[0] for v in verdicts[3:]] == ["compile_error"] * 2
     assert [v.extracted for v in verdicts] == programs
     assert verdicts[4].report.messages[0].endswith("(line 2)")
+
+
+_USUAL = """
+    List Optional defaultdict heappush inf cache islice chain count repeat cycle starmap takewhile
+    zip_longest prod log log2 log10 pi hypot heapreplace heappushpop merge deepcopy partial itemgetter
+    xor randint namedtuple combinations_with_replacement insort_left maxsize Decimal dataclass Enum
+    ascii_lowercase Fraction
+"""
+
+
+def test_the_usual_imports():
     names: dict = {}
     exec(USUAL_IMPORTS, names)
-    assert {"List", "Optional", "defaultdict", "heappush", "math", "inf", "cache"} <= set(names)
+    assert set(_USUAL.split()) <= set(names)
     assert names["Counter"] is collections.Counter  # typing has names that are no classes
+    assert all(names.get(n, v) is v for n, v in vars(builtins).items() if not n.startswith("__"))
+    for name in "collections copy datetime math operator os random re string sys time".split():
+        assert names[name] is importlib.import_module(name)
+    assert names["bisect"]([1], 1) == names["bisect"].bisect_right([1], 1) == 1
 
 
 def test_programs_run_by_the_preset_of_their_problem():
