@@ -191,7 +191,8 @@ def assert_tests(
 
     Raises:
         UnusableRow: what is no list of texts of Python, fits no name or several, or uses what
-            nobody defines, such as the ``list_node`` of the released grader's prelude.
+            nobody defines, such as the ``list_node`` of the released grader's prelude; or
+            ``needs_classes``, where the tests use a class of `setup`: no program has it.
     """
     statements = [statements] if isinstance(statements, str) else statements
     if not statements:
@@ -213,6 +214,9 @@ def assert_tests(
     if unknown:
         message = f"{column} uses undefined names: {', '.join(unknown[:5])}"
         raise UnusableRow("undefined_names", message)
+    if classes := _classes_behind(trees, setup_tree):
+        message = f"{column} passes objects of its own classes: {', '.join(classes[:5])}"
+        raise UnusableRow("needs_classes", message)
     tests = []
     for text, names in zip(statements, free, strict=True):
         imports = [USUAL[name] for name in sorted(names - {entry_point, *own} & set(USUAL))]
@@ -284,6 +288,19 @@ def _defined(trees: Iterable[ast.Module]) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names.update((a.asname or a.name).partition(".")[0] for a in node.names)
     return names
+
+
+def _classes_behind(trees: Sequence[ast.Module], setup: ast.Module) -> list[str]:
+    """The classes of `setup` that the trees use, by themselves or by functions of `setup`."""
+    unseen = {node.name: node for node in setup.body if isinstance(node, _DEFINITIONS)}
+    classes, pending = [], [*trees]
+    while pending:
+        for node in ast.walk(pending.pop()):
+            found = unseen.pop(node.id, None) if isinstance(node, ast.Name) else None
+            if found is not None:
+                pending.append(found)
+                classes += [found.name] * isinstance(found, ast.ClassDef)
+    return classes
 
 
 def _methods(trees: Iterable[ast.Module]) -> str | None:

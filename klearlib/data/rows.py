@@ -19,8 +19,8 @@ from klearlib.errors import KlearError
 _REASONS = """
     missing_column no_problem no_answer no_response no_think unclosed_think uneven_labels
     invalid_problem invalid_solution proof bad_json bad_packing bad_python bad_date
-    unknown_format no_tests uneven_tests mixed_kinds no_entry_point
-    undefined_names integer_keys needs_files needs_pytest needs_checker needs_interaction
+    unknown_format no_tests uneven_tests mixed_kinds no_entry_point undefined_names
+    integer_keys needs_files needs_pytest needs_classes needs_checker needs_interaction
     not_executable outside_window duplicate_id sentence
 """
 REASONS = tuple(_REASONS.split())

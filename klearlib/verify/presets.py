@@ -27,10 +27,10 @@ import bisect, collections, copy, datetime, functools, heapq, io, itertools, jso
 import operator, os, random, re, statistics, string, sys, time
 bisect.__class__ = type("module", (type(bisect),), {"__call__": staticmethod(bisect.bisect)})
 """
-"""The imports that graders put before every program (LiveCodeBench, LeetCodeDataset and the released
-code: some of these or more), so that ``List[int]`` of LeetCode's starter code needs none of its own.
-The order matters: ``Counter`` is that of collections, ``pow`` the builtin, ``random`` and ``copy``
-are the modules, and ``bisect`` is the module and can be called, since answers mean either."""
+"""The imports that graders put before every program (LiveCodeBench, LeetCodeDataset, the released
+code: some of these, or more), so that ``List[int]`` of LeetCode's starter code needs none of its
+own. The order matters: ``Counter`` is that of collections, ``pow`` the builtin, ``random`` and
+``copy`` are the modules. Answers use ``bisect`` as the module and as the function: it is both."""
 
 _LCB_MODULES = """
     typing string re datetime collections heapq bisect copy math random statistics itertools

@@ -137,6 +137,10 @@ LEETCODE = {
     "test_code": "def check(candidate):\n    assert candidate(x=3) == 6",
     "entry_point": "Solution().f",
 }
+WITH_NODES = LEETCODE | {
+    "import_prefix": "from math import *\n\nclass Node:\n    def __init__(self, x): self.x = x\n\n"
+    "def node(x): return Node(x)\n",
+}
 
 
 def mbpp(*tests, code=TWICE, **change) -> dict:
@@ -154,6 +158,7 @@ def mbpp(*tests, code=TWICE, **change) -> dict:
         ("skywork_or1_code", truth({"assert_case": ["assert f(3) == 6", "assert f(4) == 8"]}),
          2, TWICE, "def f(x):\n    return 6"),
         ("skywork_or1_code", truth(LEETCODE), 1, TWICE, "def f(x):\n    return 7"),
+        ("skywork_or1_code", truth(WITH_NODES), 1, TWICE, "def f(x):\n    return 7"),
         # HumanEval's tests use their own functions, and not what a program calls by their names.
         ("humaneval", HUMANEVAL, 1, "def f(x):\n    return x * x",
          "def poly(x):\n    return 7\ndef f(x):\n    return 7"),
@@ -269,6 +274,8 @@ def test_what_prompts_show_and_how_functions_are_named():
         ("mbpp", mbpp("assert f(Node(1))"), "undefined_names"),
         ("skywork_or1_code", truth(LEETCODE | {"entry_point": "a b"}), "no_entry_point"),
         ("skywork_or1_code", truth({}), "no_tests"),
+        *(("skywork_or1_code", truth(WITH_NODES | {"test_code": f"def check(c):\n    {text}"}),
+           "needs_classes") for text in ("assert c(node(3))", "assert c(Node(3))")),
     ],
 )  # fmt: skip
 def test_rows_without_tests_that_can_be_run(name, change, reason):

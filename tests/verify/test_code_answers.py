@@ -189,10 +189,11 @@ def test_the_prelude_defines_what_programs_forget_to_import():
 
 _USUAL = """
     List Optional defaultdict heappush inf cache islice chain count repeat cycle starmap takewhile
-    zip_longest prod log log2 log10 pi hypot heapreplace heappushpop merge deepcopy partial itemgetter
-    xor randint namedtuple combinations_with_replacement insort_left maxsize Decimal dataclass Enum
-    ascii_lowercase Fraction
+    zip_longest prod log log2 log10 pi hypot heapreplace heappushpop merge deepcopy partial xor
+    itemgetter randint namedtuple combinations_with_replacement insort_left maxsize Decimal Enum
+    ascii_lowercase dataclass Fraction
 """
+_MODULES = "collections copy datetime math operator os random re string sys time"
 
 
 def test_the_usual_imports():
@@ -201,7 +202,7 @@ def test_the_usual_imports():
     assert set(_USUAL.split()) <= set(names)
     assert names["Counter"] is collections.Counter  # typing has names that are no classes
     assert all(names.get(n, v) is v for n, v in vars(builtins).items() if not n.startswith("__"))
-    for name in "collections copy datetime math operator os random re string sys time".split():
+    for name in _MODULES.split():
         assert names[name] is importlib.import_module(name)
     assert names["bisect"]([1], 1) == names["bisect"].bisect_right([1], 1) == 1
 

@@ -316,9 +316,8 @@ def test_a_prelude_is_the_test_code_s_too(tier):
     test = TestCase(asserts=f"{asserts}\nassert math.floor(0.5) == 0")
     for around in ({"preset": "lcb"}, {"prelude": USUAL_IMPORTS}):
         assert outcome(source, test, entry_point="f", **around) == "passed"
-        # but the entry point is the program's
-        entry = TestCase(asserts="assert gcd(4, 6) == candidate(4, 6) == 24")
-        assert outcome("def gcd(a, b): return a * b", entry, entry_point="gcd", **around) == "passed"
+        own = TestCase(asserts="assert gcd(4, 6) == candidate(4, 6) == 24")  # its entry point
+        assert outcome("def gcd(a, b): return a * b", own, entry_point="gcd", **around) == "passed"
     broken = {"prelude": "1 / 0"}
     assert outcome("print(1)", by_stdin("", "1"), **broken) == "runtime_error"
     assert outcome("print(1)", by_stdin("", "1"), prelude="1 +") == "compile_error"
