@@ -27,6 +27,7 @@ from klearlib.verify.sandbox_values import (
     UnsendableError,
     decode,
     encode,
+    is_container,
     take_changes,
 )
 
@@ -198,6 +199,8 @@ class _Program:
         self.kept: list[str] = []  # names of the program that the test code does not get
         self.raised: list[BaseException] = []
         self.fault = ""
+        self._num_asked = 0
+        self._copies: dict[tuple, tuple] = {}  # of the program's containers, by where they are
 
     def greet(self, entry_point: str) -> None:
         """Take over what the program defines. It must not choose what the test's own names mean."""
@@ -218,6 +221,7 @@ class _Program:
             "arguments": encode(list(arguments), self._refer),
             "named": encode(named, self._refer),
         }
+        self._num_asked += 1
         try:
             self._channel.send(request)
             reply = self._channel.receive()
@@ -229,6 +233,10 @@ class _Program:
                 for old, new in zip(arguments, changed, strict=False):
                     if type(old) is type(new):
                         take_changes(old, new)
+                if operation in ("get", "getitem") and is_container(result):
+                    place = operation, target, json.dumps(request["arguments"])
+                    self.look_at_copies(place)
+                    self._copies[place] = result, encode(result, self._refer), self._num_asked
                 return result
             error = self._error(reply)
         except NONSENSE as failure:
@@ -237,6 +245,14 @@ class _Program:
             error = RuntimeError("the program raised StopIteration")  # as in PEP 479
         self.raised.append(error)
         raise error
+
+    def look_at_copies(self, *places: tuple) -> None:
+        """End the test if it has changed a container of an object of the program and asked more:
+        the program's own has stayed as it was. Without places, look at all of them."""
+        for place in places or list(self._copies):
+            copy, before, num_asked = self._copies.pop(place, (None, None, self._num_asked))
+            if num_asked < self._num_asked and encode(copy, self._refer) != before:
+                self.cannot(f"a test changes a {type(copy).__name__} of an object of the program")
 
     def cannot(self, what: str) -> None:
         """End the test. The fault is kept, since test code may catch whatever is raised."""
@@ -415,7 +431,10 @@ def test(
     try:
         exec(prelude, program.names)
         program.greet(entry_point)
-        exec(code, program.names)
+        try:
+            exec(code, program.names)
+        finally:
+            program.look_at_copies()
     except _ProgramEnded:
         report("program_ended")
     except BaseException as error:

@@ -269,10 +269,15 @@ def take_changes(old: Any, new: Any) -> None:
 
 def _changed(old: Any, new: Any) -> Any:
     """The container `old` made equal to `new`, where they are of one type; else `new`."""
-    if type(old) is not type(new) or not (isinstance(old, _MUTABLE) or _is_numpy(old)):
+    if type(old) is not type(new) or not is_container(old):
         return new
     take_changes(old, new)
     return old
+
+
+def is_container(value: object) -> bool:
+    """Whether a value can be changed in place."""
+    return isinstance(value, _MUTABLE) or _is_numpy(value)
 
 
 def _is_numpy(value: object) -> bool:

@@ -213,6 +213,9 @@ ASSERTS = {
         "names": "assert f.__name__ == 'f' and Bare.__qualname__ == 'Bare'",
         # Operators that a class does not define
         "itself": "b = Bare()\nassert f(b) == b and b in [b] and b in {b} and b != None",
+        # Containers of its objects
+        "a list is a copy": "b = Bare([2, 1])\nxs = b.n\nxs.sort()\nassert xs == [1, 2]",
+        "an unchanged list": "b = Bare([1])\nxs = b.n\nassert f(xs) == b.n == xs == [1]",
         # Exceptions
         "a class of the program":
             "try: fail(5)\nexcept Failure as e: assert str(e) == 'code 5' and e.code == 5\n"
@@ -269,6 +272,11 @@ ASSERTS = {
         "%": "assert f(Plain(7)) % 2 == 0",
         "+=": "p = Plain(1)\np += 2\nassert list(p) == [1, 2]",
         "a copy": "import copy\nassert list(copy.deepcopy(Plain(1))) == [1]",
+        "a changed list": "b = Bare([])\nb.n.append(Bare())\nassert len(b.n) == 1",
+        "a changed list, seen at the end": "b = Bare([])\nb.n.append(1)\nassert get(b, 'n') == [1]",
+        "a changed list, twice": "b = Bare([])\nfor i in 1, 2: b.n.append(i)\nassert 1",
+        "a changed dictionary": "p = Plain({})\np[0]['a'] = 1\nassert list(p) == [{'a': 1}]",
+        "a list changed by the program": "b = Bare([2, 1])\nsort(b.n)\nassert b.n == [1, 2]",
         "a fault that is caught": "try: f(lambda: 1)\nexcept: pass",
         "== that is caught": "try: assert f(Yes()) == 9\nexcept: pass",
         # What cannot be sent
