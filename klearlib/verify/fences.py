@@ -13,7 +13,10 @@ _OPEN_FENCE = re.compile(
     r"(?P<fence>`{3,}(?!`)(?=[^`]*\Z)|~{3,}(?!~))[ \t]*(?P<label>.*)"
 )
 _BEHIND_TEXT = re.compile(r"(?P<fence>`{3,})[ \t]*(?P<label>[\w+#.-]*)[ \t]*\Z")
-_PYTHON_LABEL = re.compile(r"(?:\{?\.)?(?:python|py)[0-9.]*(?![\w+#./-])", re.IGNORECASE)
+_PYTHON_LABEL = re.compile(
+    r"(?:\{?\.?(?:python|py|(?:ipython|pypy)(?=3))[-_]?[0-9.]*|\w+\.py)(?![\w+#./-])", re.IGNORECASE
+)
+_LETTER = re.compile("[A-Za-z]")
 _WORD_LABEL = re.compile(r"[A-Za-z][\w+#-]*[ \t]*")
 _ENDS_PROSE = (":", "\uff1a", ">", "*")  # before a fence without label; "wrap it in ```" opens none
 _BEHIND_CODE = tuple(" \t<.,;:!)*")  # what may follow a fence that closes; in a string a quote does
@@ -39,9 +42,9 @@ def last_code_block(text: str) -> str | None:
 
     Blocks are fenced as in CommonMark: three or more backticks or tildes, closed by as many or more
     of the same character, so a longer fence may hold a shorter one. A block labelled ``python``,
-    ``py`` or ``python3`` (in any case) is preferred; without such a block the last one without a
-    label is taken, and a block labelled as another language never is. Blocks of blanks are passed
-    over.
+    ``py``, ``python3``, ``main.py`` or the like (in any case) is preferred; without such a block
+    the last one without a label is taken, one with letters first (6 is an output), and a block
+    labelled as another language never is. Blocks of blanks are passed over.
 
     Where models leave CommonMark, the likely reading is taken: text may stand before an opening
     fence and behind a closing one, which may end the line of the last statement; a labelled fence
@@ -62,12 +65,12 @@ def last_code_block(text: str) -> str | None:
     True
     """
     lines = text.replace("\r\n", "\n").split("\n")
-    labelled = unlabelled = None
+    found: dict[int, list[str]] = {}  # the last block of each rank
     for block in _closed_blocks(lines):
         is_python = bool(_PYTHON_LABEL.match(block[0].label))
         if body := _body(lines, block) if is_python or not block[0].label else None:
-            labelled, unlabelled = (body, unlabelled) if is_python else (labelled, body)
-    body = labelled or unlabelled or _last_pair(lines)
+            found[2 if is_python else int(any(map(_LETTER.search, body)))] = body
+    body = found[max(found)] if found else _last_pair(lines)
     if body is None:
         return None
     first = next(line for line in body if line.strip())

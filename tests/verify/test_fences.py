@@ -16,8 +16,11 @@ def fenced(code: str, label: str = "python", fence: str = F) -> str:
 
 PYTHON = (
     "python", "py", "python3", "Python", "PY", "python3.11", "", " python ", "python title=a.py",
+    "{python}", "{.python}", "ipython3", "pypy3", "python-3", "python_3", "main.py",
 )  # fmt: skip
-OTHER = ["cpp", "java", "bash", "text", "pycon", "python-repl", "pypy", "pyx", "c++", "pytb"]
+OTHER = (
+    "cpp", "java", "bash", "text", "pycon", "python-repl", "pypy", "pyx", "c++", "pytb", "a.pyx",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("label", [*PYTHON, *OTHER])
@@ -37,6 +40,7 @@ def test_a_block_of_another_language_is_never_a_program(label):
         ([("1", ""), ("2", "python"), ("3", "")], "2"),
         ([("1", ""), ("2", "")], "2"),
         ([("1", ""), ("2", "cpp")], "1"),
+        ([("5", ""), ("print(6)", ""), ("6 7\n[8, '9']", "")], "print(6)"),
         ([("1", "cpp"), ("2", "java")], None),
         ([("1", "python"), ("", "python")], "1"),
         ([("1", "python"), (" \n\t", "python")], "1"),
