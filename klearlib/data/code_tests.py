@@ -215,7 +215,7 @@ def assert_tests(
         message = f"{column} uses undefined names: {', '.join(unknown[:5])}"
         raise UnusableRow("undefined_names", message)
     if classes := _classes_behind(trees, setup_tree):
-        message = f"{column} passes objects of its own classes: {', '.join(classes[:5])}"
+        message = f"{column} uses classes of its own: {', '.join(classes[:5])}"
         raise UnusableRow("needs_classes", message)
     tests = []
     for text, names in zip(statements, free, strict=True):
