@@ -17,38 +17,19 @@ import enum
 import json
 import math
 import operator
-import os
 import types
 from collections.abc import Callable
 
 from klearlib.verify.sandbox_values import (
     IMMUTABLE,
     NONSENSE,
+    ChannelEnd,
     UnsendableError,
     decode,
     encode,
     is_container,
     take_changes,
 )
-
-
-class ChannelEnd:
-    """One JSON value a line, both ways, over a descriptor."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._reader = os.fdopen(descriptor, "rb", closefd=False)
-        self._writer = os.fdopen(descriptor, "wb", closefd=False)
-
-    def send(self, value: object) -> None:
-        self._writer.write(json.dumps(value).encode() + b"\n")
-        self._writer.flush()
-
-    def receive(self) -> object:
-        """The next value; EOFError where the other side is gone."""
-        line = self._reader.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return json.loads(line)
 
 
 def find_entry_point(names: dict, entry_point: str) -> Callable:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import builtins
 import enum
 import importlib
+import json
 import math
+import os
 import re
 import sys
 from array import array
@@ -31,6 +33,25 @@ NONSENSE = (
 
 class UnsendableError(ValueError):
     """A value that the other side does not know."""
+
+
+class ChannelEnd:
+    """One JSON value a line, both ways, over a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._reader = os.fdopen(descriptor, "rb", closefd=False)
+        self._writer = os.fdopen(descriptor, "wb", closefd=False)
+
+    def send(self, value: object) -> None:
+        self._writer.write(json.dumps(value).encode() + b"\n")
+        self._writer.flush()
+
+    def receive(self) -> object:
+        """The next value; EOFError where the other side is gone."""
+        line = self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return json.loads(line)
 
 
 class _Kind(NamedTuple):
