@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
 from klearlib.errors import KlearError
+from klearlib.verify.plain import FUNCTIONS
 
 MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchmarks
 
@@ -23,13 +24,15 @@ _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.
 _MARKED = re.compile(
     r"(?:\banswers?\b(?: to [\w ,']{1,80}?)?\s*(?:\*\*|__)?\s*(?:(?:is|are)\b|[:=\uff1a]|\n)"
     r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|####"
-    r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|\u9009\s*[:\uff1a]?"
+    r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a\u3011])"
+    r"|\u9009(?:\u9879|\u62e9)?\s*(?:\u662f|\u4e3a|[:\uff1a])?"
     r"|\b(?:therefore|thus|hence)\b)"
     r"[\s*_:\uff1a]*(?!\Z)",
     re.IGNORECASE,
 )
 _NO_MARKER = re.compile(
-    r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z", re.IGNORECASE
+    r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z|(?:\u4e0d|\u4e0d\u80fd|\u522b|\u6392\u9664)\Z",
+    re.IGNORECASE,
 )
 _FORMULA = re.compile(  # $120 + $35 are two prices
     r"\$\$(?P<display>.+?)\$\$"
@@ -42,7 +45,7 @@ _JOINS = re.compile(r"\s*(?:,|and|or|,\s*(?:and|or)|\u548c|\u6216)\s*", re.IGNOR
 # A number, or numbers with operators between them.
 _ATOM = (
     r"(?:\\\$ ?|[$\u20ac\u00a3\u00a5])?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d+)?"
-    r"(?:[eE][-+]?\d+)?(?:\\?%)?(?:\^\{?-?\d+\}?)?!?|\\(?:d|t|c)?frac\s*\{[^{}]*\}\s*\{[^{}]*\}"
+    r"(?:[eE][-+]?\d+)?(?:\\?%)?(?:\^\{?-?\d+\}?)?!?\u03c0?|\\(?:d|t|c)?frac\s*\{[^{}]*\}\s*\{[^{}]*\}"
     r"|\.\d+|\\sqrt\s*\{[^{}]*\}|\\pi\b"
 )
 _OPERATOR = (
@@ -50,7 +53,7 @@ _OPERATOR = (
     r"|\s+(?=\d+/\d))"
 )
 _RUN = re.compile(
-    rf"(?<![A-Za-z0-9_.])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
+    rf"(?<![A-Za-z0-9_.^])(?:(?<=\s)\u2013|[-+\u2212(]*\s?)(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
     r"(?:\s*=\s*\??(?=\s*\Z))?"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n\s*\n|\n")
@@ -67,10 +70,13 @@ _ASIDE = re.compile(
 )
 _CUT = re.compile(
     r"[,;.!?)]|\b(?:in|at|for|on|from|which|that|because|since|when|with|after|before|as|so|who|he"
-    r"|she|it|they|we|and(?! (?:a|an|one)\b))\b",
+    r"|she|it|they|we|is|are|was|were|and(?! (?:a|an|one)\b))\b",
     re.IGNORECASE,
 )
-_PROSE = re.compile(r"(?<![^\W\d_])(?!(?:and|or|sin|cos|tan|log|ln)\b)[^\W\d_]{2,}")
+_SUPERSCRIPTS = "\u00b2\u00b3\u2070-\u207f"
+_PROSE = re.compile(
+    rf"(?<![^\W\d_])(?!(?:and|or|{'|'.join(sorted(FUNCTIONS))})\b)[^\W\d_{_SUPERSCRIPTS}]{{2,}}"
+)
 _LINKS = re.compile(r"(?: (?:than|the|to|of|an?|per|if|is|are|was|were|be|must))+\Z")
 _MACRO = re.compile(r"\\[A-Za-z]+|\\text\{[^{}]*\}")
 _SYMBOLS = re.compile(r"[A-Za-z\u221a\u03c0\\(\[]")
@@ -78,28 +84,59 @@ _STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
 _SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
 # What stands before a number and makes another of it, or names something by it.
 _ANOTHER_OF = re.compile(
-    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|below|above"
+    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter|fifth|tenth|factor"
+    r"|divisor|divisors|digits|reciprocal|inverse|negative|opposite|factorial|logarithm) of|below"
+    r"|above|neither|nor|except|excluding|but|from|hardly|divides|exceeds|coprime to|number after"
     r"|(?:divided|divisible|multiplied) by|under|over|up to|modulo|mod|base|case|theorem|lemma|step"
     r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july"
     r"|august|september|october|november|december)\s+\Z",
     re.IGNORECASE,
 )
 _LEFT_SIDE = re.compile(r"(?:(?<![A-Za-z0-9])\d*[A-Za-z](?:\^\d+)?\s*[-+*/=]\s*)*\Z")
-_FRAGMENT = re.compile(r"[\u221a^_([{*/<>\u2264\u2265]\s*\Z|\b[A-Za-z]\s*[-+]\s*\Z|\bsqrt\s*\Z")
+_FRAGMENT = re.compile(
+    r"[\u221a\u221b\u221c^_([{*/<>\u2264\u2265\u2260\u2262\u2209]\s*\Z|!=\s*\Z|\\ne\s*\Z"
+    r"|\b[A-Za-z]\s*[-+|\u2223]\s*\Z|\bsqrt\s*\Z"
+)
 # Sentences that ask, set a task, deny or bound: what stands in them is no answer.
 _NO_CLAIM = re.compile(
     r"\?[\s*_\"')\]]*\Z|n't\b|\b(?:not|cannot|never|(?:greater|more|less|fewer|other) than|at least"
-    r"|at most|between|unless|may be|might be|could be|maybe|perhaps|possibly|alternatively|whether"
+    r"|at most|between(?=\s+\$?-?\d)|unless|may be|might be|could be|maybe|perhaps|possibly"
+    r"|alternatively|whether"
     r"|anything but|candidates?|wrong|incorrect|undefined|impossible|if the answer|asks?|depends on"
-    r"|we are given|consider|must (?:find|compute|expand|solve))\b",
+    r"|we are given|consider|must (?:find|compute|expand|solve)|rules? out|ruled out|doubt"
+    r"|fails? for|it is false)\b"
+    r"|\u4e0d\u662f|\u4e0d\u7b49\u4e8e|\u5927\u4e8e|\u5c0f\u4e8e|\u81f3\u5c11|\u81f3\u591a|\u6700\u591a"
+    r"|\u53ef\u80fd(?!\u7684)|\u6216\u8005|\u9664\u4e86|\u6392\u9664",
     re.IGNORECASE,
 )
 _TASK = re.compile(
     r"\W*(?:simplify|factor|find|compute|evaluate|solve|calculate|determine|expand|prove|show"
-    r"|consider|suppose|assume|let|given|what|how|(?:we|you|i) (?:need|want|have|ask)\w*)\b",
+    r"|consider|suppose|assume|let|given|what|how|plug|substitute|take|try|check|set|put"
+    r"|(?:we|you|i) (?:need|want|have|ask)\w*)\b"
+    r"|\W*(?:\u6c42(?![\u5f97\u51fa])|\u8ba1\u7b97|\u5df2\u77e5|\u8bbe|\u82e5)",
     re.IGNORECASE,
 )
-_MOST_WORDS, _MOST_UNIT_WORDS = 8, 3
+_OPTION_FIRST = re.compile(r"(?:option |choice )?(?:\([A-J]\)|[A-J][).:])(?= ?\S)", re.IGNORECASE)
+# What takes an answer back behind it, what explains it, and what a further number may belong to.
+_TAKEN_BACK = re.compile(
+    r"(?<!with )\bno\b|\b(?:wait|actually|correction|scratch|kidding|false|else|otherwise|if)\b"
+    r"|\bor\b(?! (?:equivalently|about|approximately))",
+    re.IGNORECASE,
+)
+_EXPLAINED = re.compile(r"\b(?:since|because|as|where|so)\b", re.IGNORECASE)
+_RELATED = re.compile(
+    r"[=\u2248(]|\b(?:for|at|in|of|on|with|when|from|by|per|after|before|over|during|about"
+    r"|approximately|equivalently|i\.e)\b",
+    re.IGNORECASE,
+)
+_PARTS = re.compile(r"[,;\u2014]|\b(?:and|then|but)\b", re.IGNORECASE)
+_NUMBER_SAID = re.compile(
+    rf"[^.,;]*?\b(?:is|are|equals)\s+(?:\*\*)?(?P<number>(?:{_ATOM})(?!.*\bmod)[^.,;*]{{0,20}}?)"
+    r"(?:\*\*)?\.?\s*"
+)
+_ATTAINED = re.compile(r",?\s*\b(?:attained|achieved|reached)\b")
+_BOLD = re.compile(r"\*\*(?!\d+[.)])([^*]+)\*\*(?! ?:)")
+_MOST_WORDS, _MOST_UNIT_WORDS, _MOST_WORDS_ALONE = 8, 3, 2
 
 
 class Reading(NamedTuple):
@@ -229,17 +266,30 @@ def _behind_marker(sentence: str, is_ended: bool) -> str | None:
     """The answer that follows "the answer is"."""
     if _NO_CLAIM.search(sentence):  # hedged, denied or asked
         return None
+    plain = re.sub(r"\*{2,}|__|\$", "", sentence).strip()
+    if _OPTION_FIRST.match(plain):  # A) 24 cm
+        return plain.strip(" .")
     formula = _FORMULA.search(sentence)
     if formula and not re.search(r"\w", sentence[: formula.start()]):
-        listed = _formulas(sentence, [*_FORMULA.finditer(sentence)])
-        is_hedged = len(listed) > 1 and re.search(r"\bor\b", sentence[formula.end() :])
-        return None if is_hedged else listed[0]  # "$3$ or $4$" gives no answer
+        listed, end = _formulas(sentence, [*_FORMULA.finditer(sentence)])[0]
+        return None if _is_taken_back(sentence[end:]) else listed
     bare = re.sub(r"\*{2,}|__", "", sentence).strip(" \n`\"'")
     if formula is None and (not _RUN.search(bare) or _RUN.match(bare) or bare[:1] in "([{\\|"):
         clause = _ASIDE.split(bare, maxsplit=1)[0].strip()
         if len(clause.split()) <= _MOST_WORDS:
+            if _is_taken_back(bare[len(clause) :]):
+                return None
             return re.sub(r"(?<!\.)[.!,;\u3002]+\Z", "", clause) or None
     return _in_sentence(sentence, is_ended)
+
+
+def _is_taken_back(rest: str) -> bool:
+    """Whether what follows an answer takes it back or states another: "wait, 43"."""
+    rest = _EXPLAINED.split(rest, maxsplit=1)[0]
+    if _TAKEN_BACK.search(rest):
+        return True
+    before = (_PARTS.split(rest[: number.start()])[-1] for number in re.finditer(r"\d+", rest))
+    return not all(map(_RELATED.search, before))
 
 
 def _in_sentence(sentence: str, is_ended: bool) -> str | None:
@@ -250,7 +300,15 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
         # it repeats the question, or names a part of it
         if _TASK.match(sentence) or _ANOTHER_OF.search(sentence[: formulas[-1].start()]):
             return None
-        return _formulas(sentence, formulas)[-1]
+        said = _NUMBER_SAID.fullmatch(sentence[formulas[-1].end() :])
+        if said and not re.match(r"\W*if\b", sentence, re.IGNORECASE):
+            return said["number"].strip()  # the largest value of $a+b$ is 6
+        if condition := _ATTAINED.search(sentence, formulas[0].end()):
+            formulas = [each for each in formulas if each.start() < condition.start()]
+        return _formulas(sentence, formulas)[-1][0]
+    bold = _BOLD.findall(sentence)
+    if len(bold) == 1 and (_RUN.match(bold[0]) or not re.search(r"\d", sentence)):
+        return bold[0].strip(" .:") or None
     bare = re.sub(r"\*{2,}|__|`", "", sentence).strip()
     closed = re.sub(r"(?<!\.)[.?\u3002]+\Z", "", bare).strip()
     if closed and not _PROSE.search(_MACRO.sub(" ", closed)):
@@ -260,6 +318,8 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
         return None if _TASK.match(bare) else stated
     bare = bare.rstrip("!")  # no factorial in prose
     runs = [*_RUN.finditer(bare)]
+    if not runs and len(closed.split()) <= _MOST_WORDS_ALONE:  # True
+        return closed or None
     if not runs or (_TASK.match(bare) and "=" not in runs[-1][0]):
         return None
     start = runs[-1].start()
@@ -275,34 +335,36 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     is_part = _ANOTHER_OF.search(bare[:start]) and "=" not in run[0]
     if not sign and (is_part or _FRAGMENT.search(bare[:start])):
         return None
-    if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest):
+    if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest) or _TAKEN_BACK.search(rest):
         return None
     if sign:
         return f"-{bare[start : run.end()].strip()}"
     if not is_ended and (_GOES_ON.search(rest) or len(rest.split()) > _MOST_UNIT_WORDS):
         return None
+    return f"{bare[start : run.end()].strip()} {_words(rest)}".rstrip(" .,;!?")
+
+
+def _words(rest: str) -> str:
+    """The words behind a number that may be its unit, or make another number of it."""
+    rest = re.sub(r"[*_`]+", "", rest)
+    if rest[:1] in ".,;:!?\u3002\uff0c":  # or nothing
+        return ""
     words = _CUT.split(rest, maxsplit=1)[0].split()[:_MOST_UNIT_WORDS]
-    words = _LINKS.sub("", " ".join(words))  # "33 more goats than pigs"
-    return bare[start : run.end()].strip() + (
-        "" if rest[:1] in ("", ".", ",") else f" {words}"
-    ).rstrip(" .,;!?")
+    return _LINKS.sub("", " ".join(words))  # "33 more goats than pigs"
 
 
-def _formulas(sentence: str, formulas: list[re.Match]) -> list[str]:
-    """The contents of formulas; those that only "and" or a comma part are one list."""
-    found: list[str] = []
-    end = None
+def _formulas(sentence: str, formulas: list[re.Match]) -> list[tuple[str, int]]:
+    """The contents of formulas and where each ends; those that only "and" or a comma part are one
+    list."""
+    found: list[tuple[str, int]] = []
     for formula in formulas:
         content = next(group for group in formula.groups() if group is not None).strip()
-        if end is not None and _JOINS.fullmatch(sentence[end : formula.start()]):
-            found[-1] += ", " + content
-        else:
-            found.append(content)
-        end = formula.end()
-    # The words behind the last one may make another number of it: "$5$ million".
-    tail = re.match(r"\s*(?:[a-z]*illion|thousand|hundred|dozen|or more|or less)\b", sentence[end:])
-    if tail:
-        found[-1] += rf"\text{{{tail[0]}}}"
+        if found and _JOINS.fullmatch(sentence[found[-1][1] : formula.start()]):
+            content = f"{found.pop()[0]}, {content}"
+        # "$5$ million", "$3$ to $4$"
+        elif _RUN.fullmatch(content) and (words := _words(sentence[formula.end() :])):
+            content += rf"\text{{ {words}}}"
+        found.append((content, formula.end()))
     return found
 
 
