@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from klearlib.verify.plain import aliases, names
@@ -40,7 +41,7 @@ _SIGN_WORD = re.compile(r"\\text\{(?:minus|negative) ?(?P<digits>[\d.,]*)\}", re
 _TIMES = {
     **{"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12},
     **{"dozen": 12, "lakh": 10**5, "crore": 10**7, "bn": 10**9},
-    **{"\u5343": 1000, "\u4e07": 10**4, "\u4ebf": 10**8},
+    **{"\u5341": 10, "\u767e": 100, "\u5343": 1000, "\u4e07": 10**4, "\u4ebf": 10**8},
 }
 """Words that make another number of the one before them."""
 
@@ -48,6 +49,7 @@ _NO_UNIT = re.compile(
     r"(?:\w*illion(?:th)?|\w*(?:teen|ie|hundred|thousand)th|half|halve|third|fourth|fifth|sixth"
     r"|seventh|eighth|ninth|tenth|eleventh|twelfth|k|m|gross|score|grand|squared|cubed|root"
     r"|factorial|choose|pi|e|i|x|power|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:\w+ty|ten|hundred)-(?:second|third|\w+th)"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty)s?",
     re.IGNORECASE | re.ASCII,
 )
@@ -58,12 +60,15 @@ _NEVER_A_UNIT = names(
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
     seven eight nine ten about approximately am pm tens ones nines googol doubled tripled inverse
-    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
+    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly
+    repeating recurring extraneous rejected invalid incorrect false impossible excluded upwards
+    onwards nope ppm mil mille mln"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
+_POWERS = {"per", "square", "sq", "cubic", "cu"}
 _MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
 
-_CURRENCIES = "\0\u20ac\u00a3\u00a5\u20b9"  # \0 stands for an escaped dollar
+_CURRENCIES = "\0\u20ac\u00a3\u00a5\u20b9\u00a2"  # \0 stands for an escaped dollar
 _CURRENCY = re.compile(
     rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs\.?|USD|US)\}}) ?"
 )
@@ -72,18 +77,38 @@ _SYMBOLS = names(
     fps kJ J kW W V A N Pa kPa Hz mol C F USD"""
 )
 _SAME = aliases(
-    """dollar \0 usd buck; euro \u20ac; pound \u00a3 lb lbs; cent; yuan \u00a5 \u5143; second s sec;
-    minute min \u5206\u949f; hour h hr \u5c0f\u65f6; day \u5929; week; month; year; decade;
+    """dollar \0 usd buck; euro \u20ac; pound \u00a3 lb lbs; cent \u00a2; yuan \u00a5 \u5143;
+    \u89d2; \u5206; second s sec \u79d2; minute min \u5206\u949f; hour h hr \u5c0f\u65f6 \u65f6;
+    day \u5929; week \u5468 \u661f\u671f; month \u6708; year \u5e74; decade;
     century centurie; millisecond ms msec; degree ^{\\circ}; radian rad; revolution;
     celsius celsiu C ^{\\circ}C; fahrenheit F ^{\\circ}F;
-    meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; millimeter mm millimetre;
-    nanometer nm nanometre; kilometer km kilometre; inch in inche; foot ft feet; yard yd; mile mi;
-    gram g; milligram mg; kilogram kg \u5343\u514b; ounce oz; ton t tonne;
-    liter l litre; milliliter ml; mile/hour mph; kilometer/hour kmh kph; foot/second fps"""
+    meter m metre \u7c73; centimeter cm centimetre \u5398\u7c73; \u5206\u7c73 dm decimeter;
+    millimeter mm millimetre \u6beb\u7c73; nanometer nm nanometre;
+    kilometer km kilometre \u5343\u7c73 \u516c\u91cc;
+    inch in inche; foot ft feet; yard yd; mile mi;
+    gram g \u514b; milligram mg; kilogram kg \u5343\u514b \u516c\u65a4; ounce oz;
+    ton t tonne \u5428;
+    liter l litre \u5347; milliliter ml \u6beb\u5347; kilowatt kW \u5343\u74e6; watt W;
+    quart; gallon; joule J; kilojoule kJ; newton N; kilonewton kN; pascal Pa; kilopascal kPa;
+    mile/hour mph; kilometer/hour kmh kph; foot/second fps"""
 )
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
-_SIDES = aliases("profit gain; loss losse defeat; win; north; south; east; west")
+_SIDES = aliases(
+    """profit gain; loss losse defeat; win; north; south; east; west; up upward; down downward;
+    clockwise; counterclockwise anticlockwise"""
+)
 """Words beside a unit that say which way: 5 miles north are not 5 miles south."""
+
+_HAN = r"[\u4e00-\u9fff]{1,6}(?:/[\u4e00-\u9fff]{1,2})?"
+# of a run of them: more than, or, a half, a part of, not, without
+_NO_HAN_UNIT = re.compile(
+    "^[\u7684\u6210\u591a\u51e0]|[\u4e8e\u5230\u6216\u81f3\u975e\u4e4b\u6298\u4ee5\u534a\u9664"
+    "\u820d\u5417\u9519\u4f59\u767e\u5341\u4e07\u4ebf]|\u500d(?!\\Z)|\u4e0d(?!\u540c)|\u6b21?\u65b9(?![\u7c73\u5206"
+    "\u5398\u6beb\u5343\u516c\u6cd5\u6848\u5f0f])|\u5343(?![\u7c73\u514b\u74e6\u5361])"
+)
+_HAN_ASIDE = re.compile(  # 42(\u5143), 42(apples)
+    rf"(?<=[\d}}%])\((\\text\{{[^{{}}\d]*\}}|{_HAN})\)\Z"
+)
 
 _POWER_OF = r"(?:\^\{?-?\d\}?)?"
 _SYMBOL = (
@@ -101,9 +126,10 @@ _UNIT = re.compile(
     rf"(?P<more>(?:(?:/|\\cdot ?| ?)(?:\\text\{{[^{{}}]*\}}|{_SYMBOL}(?![A-Za-z])){_POWER_OF})*)"
     rf"|{_BEHIND} ?\\frac\{{\\text\{{(?P<above>[^{{}}]*)\}}\}}\{{\\text\{{[^{{}}]*\}}{_POWER_OF}\}}"
     rf"|{_BEHIND} ?(?P<noun>[A-Za-z]{{3}})"
-    rf"|{_BEHIND} ?(?P<han>[\u4e00-\u9fff]{{1,4}})|[{_CURRENCIES}])\Z"
+    rf"|{_BEHIND} ?(?P<han>{_HAN})|[{_CURRENCIES}])\Z"
 )
 _UNIT_WORD = re.compile(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)")
+_NEEDED = re.compile(r" (?:is|are|were) (?:needed|required|left|remaining|possible)\Z")
 _ASIDE = re.compile(r"\([^()]*\)")
 
 
@@ -137,6 +163,7 @@ def without_unit(text: str) -> Quantity:
     if match and match.end() < len(text):
         currency = _SAME.get(match[0].strip("+- "), "")  # $5 and 5 dollars have one unit
         text = match["sign"] + text[match.end() :]
+    text = _HAN_ASIDE.sub(r"\1", text)
     match = _UNIT.search(text)
     # sin 30 degrees is a number without its unit, and not 30
     if match is None or match.start() == 0 or _TRIGONOMETRIC.search(text):
@@ -150,7 +177,7 @@ def without_unit(text: str) -> Quantity:
     unit_text = text[len(body) :]
     # "18 m" is a length and "18m" a product, "18 men" are people and "18men" is a product.
     is_product = len(match["noun"] or match["symbol"] or "long unit") in (1, 3)
-    is_product |= match["symbol"] == "ms"
+    is_product |= match["symbol"] in {"ms", "mg", "nm"}
     is_apart = unit_text[0] == " " and not body.endswith("\\pi")  # the blank of the macro
     if read is None or (is_product and not is_apart and not match["more"]):
         return Quantity(text, currency)
@@ -180,10 +207,9 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     words = _ASIDE.sub("", words).strip()  # 5 meters (16 feet)
     if words.startswith("\\"):
         return "", 1
-    if words[:1] in _TIMES and words not in _SAME:
-        return _SAME.get(words[1:], ""), _TIMES[words[0]]
-    if words and not words[0].isascii():
-        return None if words[0] in "\u5230\u6216" else (_SAME.get(words, ""), 1)
+    if re.match(r"[\u4e00-\u9fff]", words):
+        return _han_unit(words)
+    words = _NEEDED.sub("", words)
     listed = [word for word in re.split(r"[\s/\u00b7]+", words) if word]
     if len(listed) == 2 and listed[0] in {"a", "an"} and _name_of(listed[1]):
         listed[0] = "per"  # $12 an hour
@@ -199,6 +225,8 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     bare = [word.lower() if len(word) > 1 else word for word in bare]
     if any(re.fullmatch(r"e-?\d+", word) for word in bare):  # 1e5, not a unit e5
         return None
+    if any(word == "per" and behind in _TIMES for word, behind in pairwise(bare)):
+        return None
     if bare and bare[0] in _NEVER_A_UNIT - {"times"}:
         return None
     if any(word in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in bare[1:]):
@@ -209,13 +237,29 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     is_other = bare and listed[0] not in _SYMBOLS and _NO_UNIT.fullmatch(bare[0])
     if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
         return None
-    parts = [word for word in listed if word != "per" and not _side(word)]
+    # powers of units are not compared
+    parts = [word for word in listed if word not in _POWERS and not _side(word)]
     if len(parts) == 2 and parts[0] in {"degree", "degrees"} and "per" not in listed:
         parts = parts[1:]  # degrees Celsius
     is_per = "per" in listed or "/" in words
     if len(parts) == 1:
         return _ratio("", _name_of(parts[0])) if is_per else _name_of(parts[0]), times
     return _ratio(*map(_name_of, parts)) if len(parts) == 2 and is_per else "", times
+
+
+def _han_unit(words: str) -> tuple[str, int] | None:
+    """`_unit_words` of a run of Han."""
+    times = 1
+    while words[:1] in _TIMES and not re.match("\u5343[\u7c73\u514b\u74e6\u5361]", words):
+        times *= _TIMES[words[0]]
+        words = words[1:]
+    if _NO_HAN_UNIT.search(words):
+        return None
+    above, _, below = (
+        _SAME.get(re.sub("^(?:\u4e2a|[\u5e73\u7acb]\u65b9)", "", word), "")
+        for word in re.sub("/|\u6bcf", "//", words, count=1).partition("//")
+    )
+    return _ratio(above, below) if re.search("/|\u6bcf", words) else above, times
 
 
 def _side(word: str) -> str:

@@ -38,13 +38,15 @@ _MACROS = _pairs(
     \u2260 ne \u2248 approx \u2261 equiv \u222a cup \u2229 cap \u2208 in \u2205 emptyset \u2192 to
     \u21d2 Rightarrow \u2234 therefore \u00b0 degree \u2220 angle \u03c0 pi \u03b8 theta
     \u03b1 alpha \u03b2 beta \u03a9 Omega \u00bd frac12 \u00bc frac14 \u00be frac34
-    \u2153 frac13 \u2154 frac23"""
+    \u2153 frac13 \u2154 frac23 \u2155 frac15 \u2156 frac25 \u2157 frac35 \u2158 frac45
+    \u2159 frac16 \u215a frac56 \u215b frac18 \u215c frac38 \u215d frac58 \u215e frac78
+    \u25b3 triangle"""
 )
 _SIGNS = {
     **{sign: rf"\{macro} " for sign, macro in _MACROS.items()},
     **_pairs(
         """\u211d \\mathbb{R} \u2124 \\mathbb{Z} \u221b \\sqrt[3] \u548c \\text{and}
-        \u6216 \\text{or} \u2032 ' \u3002 ."""
+        \u6216 \\text{or} \u4e14 \\text{and} \u2032 ' \u3002 ."""
     ),
     **dict.fromkeys("\u2212\u2013\u2010\u2011\u2012\ufe63\uff0d", "-"),
     **dict.fromkeys("\u00f7\u2044\u2215", "/"),
@@ -60,7 +62,7 @@ _RUNS = tuple(
 _TYPED = (
     (re.compile(r"<="), r"\\le "),
     (re.compile(r">="), r"\\ge "),
-    (re.compile(r"!="), r"\\ne "),
+    (re.compile(r"(?<![\d)])!="), r"\\ne "),  # 3!=6 is a factorial
     (re.compile(r"(?<=\w)\*\*(?=[\w(])"), "^"),
     (re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"(?<![\\A-Za-z])sqrt(?=\{)"), r"\\sqrt"),
@@ -83,13 +85,13 @@ _SWITCHES = names(
 )
 # Dropped with so many arguments.
 _DROPPED = {"tag": 1, "tag*": 1, "label": 1, "phantom": 1, "hphantom": 1, "vphantom": 1, "color": 1}
-_DROPPED |= {"hspace": 1, "hspace*": 1, "vspace": 1, "vspace*": 1, "pagecolor": 1}
+_DROPPED |= {"hspace": 1, "hspace*": 1, "vspace": 1, "vspace*": 1, "pagecolor": 1, "cancel": 1}
 # The last of so many arguments stays, as it is or as a text.
 _STYLES = {"textcolor": 2, "colorbox": 2, "fcolorbox": 3}
 _STYLES |= dict.fromkeys(
     names(
         """bbox smash ensuremath mathbf boldsymbol bm pmb mathit mathsf mathtt underline vec hat
-        uline boxed fbox framebox cancel emph mathnormal mathop mathrel mathbin mathord bold"""
+        uline boxed fbox framebox emph mathnormal mathop mathrel mathbin mathord bold"""
     ),
     1,
 )
@@ -101,14 +103,14 @@ _RENAMED = aliases(
     ge geq geqslant; le leq leqslant; ne neq; emptyset varnothing; cdot centerdot cdotp;
     ldots dots cdots; to rightarrow longrightarrow; Rightarrow implies Longrightarrow;
     Leftrightarrow iff; overline bar; phi varphi; epsilon varepsilon; approx doteq simeq;
-    infty infin; vee lor; wedge land"""
+    infty infin; vee lor; wedge land; log lg; tan tg; cot ctg cotg; arctan arctg"""
 )
 _WRITTEN = _pairs(
     r"""lt < gt > colon : lbrack [ rbrack ] ast * div / lbrace \{ rbrace \} lvert | rvert | vert |
     mid | degree ^{\circ} textdegree ^{\circ} R \mathbb{R} percent % slash / langle ( rangle )
-    lparen ( rparen ) textdollar $"""
+    lparen ( rparen ) textdollar $ pounds £ euro €"""
 )
-_WRITTEN["backslash"] = " "
+_WRITTEN["backslash"] = "\\setminus "
 _ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
 _ESCAPED |= {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\/": "", r"\|": "|"}
 _ARGUMENTS = {"frac": 2, "binom": 2, "pmod": 1, "overline": 1, "mathbb": 1, "dot": 1}
@@ -132,18 +134,21 @@ _BLANKS = re.compile(r"\s+")
 _NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
 _ONE_CELL = re.compile(r"\\begin\{pmatrix\}((?:(?!\\\\|\\begin)[^&])*)\\end\{pmatrix\}")
 _CASES = re.compile(r"\\begin\{cases\}((?:(?!\\begin)[^&])*)\\end\{cases\}")  # a list of equations
+_SYSTEM = re.compile(  # the same behind one brace
+    r"\\\{(?:\\begin\{pmatrix\}((?:(?!\\begin).)*)\\end\{pmatrix\}|([^{}]*=[^{}]*))"
+)
 _RAISED_DEGREE = re.compile(r"\^ ?\{? ?\^\{\\circ\} ?\}?")
 _TWO_NUMBERS = re.compile(r"(?<=\d), +(?=\d{3}(?!\d))")  # not 1,234
 _PERCENT = re.compile(r" ?\\text\{ ?(?:percent|per cent|pct)\.?\}", re.IGNORECASE)
 _POWER = re.compile(r"\^\s*(?:\(([+-]?\w+)\)|([+-]?\d+|-?[A-Za-z]|\\[A-Za-z]+))")
 _INDEX = re.compile(r"_\s*(\d+|[A-Za-z]|\\[A-Za-z]+)")
 _TEXT = re.compile(r"(\\text\{[^{}]*\}|\\(?:begin|end|mathbb)\{[^{}]*\})")
-_NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?) (\D.*)")
+_NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?)(?: (?=\D)|(?=[\u4e00-\u9fff]))(.*)")
 _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
     """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
-    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa GB MB mol USD pm am day
+    km kg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa GB MB mol USD pm am day
     days men cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six
     pct ways way pts"""
 )
@@ -188,6 +193,8 @@ def plain_text(text: str) -> str:
     text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,;")
     text = _ONE_CELL.sub(r"\1", text)  # a matrix of one cell is the cell
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
+    if match := _SYSTEM.fullmatch(text):
+        text = (match[1] or match[2]).replace("&", "").replace("\\\\", ", ").strip(" ,")
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _ORDINAL.sub(r"\1\\text{th}", text)
     if (match := _QUANTITY.fullmatch(text)) and _is_prose(match[2]):
@@ -197,7 +204,8 @@ def plain_text(text: str) -> str:
         lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(r"^{\1\2}", part))),
     )
     text = _TWO_NUMBERS.sub("; ", _BLANKS.sub(" ", _PERCENT.sub("%", _join_texts(text))))
-    return _outside_of_texts(text, lambda part: _NEEDLESS_BLANK.sub("", part)).strip()
+    text = _outside_of_texts(text, lambda part: _NEEDLESS_BLANK.sub("", part)).strip()
+    return text.replace("^{\\prime}", "'")
 
 
 def _outside_of_texts(text: str, edit: Callable[[str], str]) -> str:
@@ -341,8 +349,8 @@ class _Writer:
         if outer:  # the outermost text decides
             return inner
         word = inner.strip()
-        if word in FUNCTIONS:
-            return f"\\{word} "
+        if (function := _RENAMED.get(word, word)) in FUNCTIONS:
+            return f"\\{function} "
         if not word or "\\" in word or not any(c.isalpha() for c in word):
             return inner if "\\" in word or word[:1] not in ".,/:" else rf"\text{{{word}}}"
         if match := _NUMBER_FIRST.fullmatch(word):
