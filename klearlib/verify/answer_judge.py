@@ -76,6 +76,8 @@ def _symbolic(gold_text: str, answer_text: str) -> str:
     """``correct``, ``wrong`` or ``judge_error`` for two expressions."""
     from math_verify import verify
 
+    if gold_text.startswith("\\approx"):
+        return _is_between(*gold_text.split()[1:], answer_text)
     if "=" in gold_text and "=" in answer_text:
         return _same_equation(gold_text, answer_text)
     golds, answers = _parse(gold_text), _parse(answer_text)
@@ -96,6 +98,18 @@ def _symbolic(gold_text: str, answer_text: str) -> str:
             except Exception:  # whatever sympy raises on odd input must not read as "wrong"
                 failed = True
     return "judge_error" if failed else "wrong"
+
+
+def _is_between(low: str, high: str, exact_text: str) -> str:
+    """Whether an exact value is what a decimal with these bounds rounds."""
+    import sympy
+
+    for exact in _parse(exact_text):
+        if isinstance(exact, sympy.Expr) and exact.is_number:
+            value = sympy.N(exact, 30)
+            is_close = value.is_real and sympy.Rational(low) <= value <= sympy.Rational(high)
+            return "correct" if is_close else "wrong"
+    return "wrong"
 
 
 def _same_equation(gold_text: str, answer_text: str) -> str:

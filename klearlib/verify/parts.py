@@ -6,26 +6,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from klearlib.verify.left_side import is_name
 from klearlib.verify.numbers import read_number
 
-_NAMED = re.compile(
-    r"\\(?:overline|vec|hat|overrightarrow|tilde|widehat|dot)\{[^{}]*\}|\\text\{[^{}]*\}"
-)
-_INDEXED = re.compile(r"_\{[^{}]*\}|'|\^\{(?:-1|\\prime ?)\}")
-_GREEK = (
-    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|chi"
-    "|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega"
-)
-_FUNCTION = "sin|cos|tan|cot|sec|csc|log|ln|lg|exp|gcd|lcm|det|arg|dim|ker|deg"
-_OF = r"\((?:[^()]|\([^()]*\))*\)"  # (x), (g(2)), (X=2)
-_NAME = re.compile(
-    rf"(?:m?\\(?:angle|triangle|lim|max|min|{_GREEK}) ?)?[A-Za-z]{{0,4}}(?:\([^()=]*\))?"
-    rf"|[A-Za-z]{{1,4}}{_OF}|\([A-Za-z]\\circ [A-Za-z]\){_OF}|\\mathbb\{{[EP]\}}(?:{_OF}|\[[^]]*\])"
-    rf"|\\(?:{_FUNCTION})(?:\^\{{\d\}})? ?(?:\([\d, ]*\)|\\(?:{_GREEK}) ?|[A-Z])"
-    rf"|\[[A-Z]+\]|\\lfloor ?[^\\]*\\rfloor ?|\\lceil ?[^\\]*\\rceil ?"
-    r"|\\frac\{d[A-Za-z]?\}\{d[A-Za-z]\}(?:[A-Za-z](?:\([^()]*\))?)?"
-    r"|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
-)
 RELATION = re.compile(r"<|>|\\le(?![a-z]) ?|\\ge(?![a-z]) ?")
 _FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # 3 < x read from the right
 _CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
@@ -33,8 +16,26 @@ _CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
 SEPARATOR = re.compile(
     r"(?:;|(?<!\d),|,(?!\d{3}(?!\d))) ?|\\text\{,? ?(?:and|or),?\} ?|\\vee ?|\\wedge ?"
 )
-_ALL_BUT = re.compile(r"(?P<name>[A-Za-z])\\ne ?(?P<point>[^,;\\]+)")  # x \ne 3
-_SIZE = re.compile(r"\|(?P<name>[A-Za-z])\|(?P<sign><|\\le ?)(?P<most>\d+(?:\.\d+)?)")  # |x| < 3
+_ALL_BUT = re.compile(r"(?P<name>[A-Za-z])\\ne ?(?P<point>[^,;]+)")  # x \ne 3
+_NE = re.compile(r"\\ne(?![a-z])")
+_REALS = re.compile(r"(?:[A-Za-z]\\in ?)?\\mathbb\{R\}")
+_REALS_BUT = re.compile(
+    r"\\mathbb\{R\}(?:\\setminus ?|-)\\\{(.*)\\\}"
+    r"|\\text\{all real(?:s| numbers) (?:except|but)\}(?:[A-Za-z]=)?([^A-Za-z,;]+)"
+)
+_SIZE = re.compile(  # |x| < 3
+    r"\|(?P<name>[A-Za-z])\|(?P<sign><|\\le ?|>|\\ge ?)(?P<most>\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})"
+)
+_IS_AN_INTEGER = (
+    r"\\in ?\\?(?:mathbb\{)?(?P<set>[ZN])\b\}?(?P<more>[\^_](?:\{[^{}]*\}|[*+]))?"
+    r"|\\text\{is (?:an |any )?integer\}"
+)
+_DOMAIN = re.compile(
+    r"(?P<text>.+?)[,;:|]? ?(?P<open>\()?"
+    r"(?:\\text\{,? ?(?:for|where|with)(?: (?:all|any|some|every))?\})? ?"
+    rf"(?:(?P<name>[a-z])(?:{_IS_AN_INTEGER})"
+    r"|\\text\{(?:for )?(?:any |an )?integer\}(?P<named>[a-z]))(?(open)\))"
+)
 _TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")  # ]0, 1[, as in France
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
@@ -42,10 +43,25 @@ _BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")
 _STEPS = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
 
 
-def is_name(side: str) -> bool:
-    """Whether it is what an answer is called: x, f(3), S_{\\max}, |AB|, \\angle A."""
-    side = _INDEXED.sub("", _NAMED.sub("X", side)).strip()
-    return bool(side) and bool(_NAME.fullmatch(side))
+def with_domain(text: str) -> tuple[str, str, str] | None:
+    r"""A text whose parameter is an integer, without those words; the parameter, and its set.
+
+    >>> with_domain(r"2k\pi ,k\in\mathbb{Z}")
+    ('2k\\pi', 'k', 'Z')
+    """
+    is_domain = "\\in" in text or "integer" in text  # the pattern takes the square of its length
+    if not is_domain or (match := _DOMAIN.fullmatch(text)) is None:
+        return None
+    set_ = (match["set"] or "Z") + re.sub("[{}^_]", "", match["more"] or "")
+    set_ = "N*" if set_ in {"N+", "Z+"} else set_
+    return match["text"].strip(), match["name"] or match["named"], set_
+
+
+def renamed(text: str, name: str, other: str) -> str:
+    """With another letter for a parameter."""
+    if re.search(rf"(?<![A-Za-z\\]){other}(?![A-Za-z])", text):  # it stands for something else
+        return text
+    return re.sub(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", other, text)
 
 
 def _depths(text: str) -> tuple[list[int], list[int]]:
@@ -108,12 +124,18 @@ def _worked_out(before: str, behind: str, sign: int) -> str:
 def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     """The variable ("" for none) and the intervals, as (bracket, low, high, bracket), that
     intervals, their union, or relations name."""
-    if match := _ALL_BUT.fullmatch(text):
-        point = match["point"]
-        return match["name"], [("(", r"-\infty", point, ")"), ("(", point, r"\infty", ")")]
+    if match := _REALS_BUT.fullmatch(text):
+        within = _without(_ALL, split(match[1] or match[2], _IN_BRACKETS))
+        return ("", within) if within else None
     if match := _SIZE.fullmatch(text):
-        open_, close = ("[", "]") if "le" in match["sign"] else ("(", ")")
-        return match["name"], [(open_, f"-{match['most']}", match["most"], close)]
+        open_, close = ("[", "]") if "e" in match["sign"] else ("(", ")")
+        least, most = f"-{match['most']}", match["most"]
+        if match["sign"][0] == "<" or "le" in match["sign"]:
+            return match["name"], [(open_, least, most, close)]
+        rays = [("(", r"-\infty", least, close), (open_, most, r"\infty", ")")]
+        return match["name"], rays
+    if _NE.search(text):
+        return _but(text)
     if RELATION.search(text):
         return _relations(text)
     if match := _TURNED.fullmatch(text):  # ]0,1[
@@ -127,6 +149,46 @@ def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
             return None
         found.append((held[0][0], *held[1], held[0][1]))
     return "", found
+
+
+_ALL = [("(", r"-\infty", r"\infty", ")")]
+
+
+def _but(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
+    r"""Relations with points that are left out: x > 3, x \ne 4."""
+    if "\\text{or}" in text:
+        return None
+    parts = split(text, SEPARATOR)
+    holes = [_ALL_BUT.fullmatch(part) for part in parts]
+    left = [p for p, hole in zip(parts, holes, strict=True) if not (hole or _REALS.fullmatch(p))]
+    names = {hole["name"] for hole in holes if hole}
+    found = _relations(r"\text{and}".join(left)) if left else ("", _ALL)
+    if not names or found is None or len({*names, *filter(None, [found[0]])}) > 1:
+        return None
+    within = _without(found[1], [hole["point"] for hole in holes if hole])
+    return (names.pop(), within) if within else None
+
+
+def _without(within: list, points: Sequence[str]) -> list:
+    """Intervals without some points, [] where it cannot be seen in which they are."""
+    for point in points:
+        value, split_up = read_number(point), []
+        for open_, low, high, close in within:
+            ends = [read_number(end) for end in (low, high)]
+            is_known = value and all(
+                each or "\\infty" in end for each, end in zip(ends, (low, high), strict=True)
+            )
+            if not is_known and within != _ALL:
+                return []
+            if is_known and (
+                (ends[0] and value.value <= ends[0].value)
+                or (ends[1] and value.value >= ends[1].value)
+            ):
+                split_up.append((open_, low, high, close))
+            else:
+                split_up += [(open_, low, point, ")"), ("(", point, high, close)]
+        within = split_up
+    return within
 
 
 def _overlap(found: Sequence[tuple[str, str, str, str]]) -> bool:
