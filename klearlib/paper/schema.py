@@ -118,6 +118,13 @@ class Claim:
         return "; ".join(number.text() for number in self.paper) or self.expectation
 
 
+def parse_claims(document: dict) -> tuple[Claim, ...]:
+    """The parsed YAML document -> its claims, in order. TypeError for a field that is missing or
+    unknown."""
+    rules = {kind: Rule(**entry) for kind, entry in document["rules"].items()}
+    return tuple(_claim(entry, rules[entry["kind"]]) for entry in document["claims"])
+
+
 def _claim(entry: dict, rule: Rule) -> Claim:
     parts = {"paper": PaperNumber, "comparisons": Comparison, "checks": Check}
     own = {name: value for name, value in entry.items() if name not in (*parts, "place")}
@@ -136,10 +143,8 @@ def _record(kind: type, values: dict, **more):
 
 @functools.lru_cache(maxsize=1)
 def load_claims() -> tuple[Claim, ...]:
-    """The claims of ``claims.yaml``, in order. TypeError for a field that is missing or unknown."""
+    """The claims of ``claims.yaml``."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C it takes a tenth of the time
-    document = yaml.load(CLAIMS_FILE.read_text(encoding="utf-8"), Loader=loader)
-    rules = {kind: Rule(**entry) for kind, entry in document["rules"].items()}
-    return tuple(_claim(entry, rules[entry["kind"]]) for entry in document["claims"])
+    return parse_claims(yaml.load(CLAIMS_FILE.read_text(encoding="utf-8"), Loader=loader))
