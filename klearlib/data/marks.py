@@ -9,6 +9,12 @@ THINK_CLOSE = "</think>"
 
 _BRACES = re.compile(r"(?P<box>\\{1,2}boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
+_BOX = r"\\{1,2}boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_TWO_BOXES = re.compile(  # overlapping, so that three are two pairs
+    rf"(?={_BOX}[\s$]*(?:(?:,|\band\b|\bor\b|\\q?quad\b|\\text\{{ *(?:and|or) *\}})[\s$]*)+"
+    rf"(?:[A-Za-z]\w*\s*=\s*)?{_BOX})"
+)
+
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last ``\boxed{...}`` whose braces balance, None where there is none.
@@ -37,3 +43,23 @@ def last_boxed(text: str) -> str | None:
                 if content:
                     last_start, last_content = start, content
     return last_content
+
+
+def last_boxes(text: str) -> str | None:
+    r"""The last box, with those before it that only "and", "or", a comma or a left side parts from
+    it: they are one list, and no answer can be hedged by a second box.
+
+    >>> last_boxes(r"$x = \boxed{2}$ or $x = \boxed{5}$"), last_boxes(r"\boxed{2}, so \boxed{5}")
+    ('2, 5', '5')
+    """
+    last = last_boxed(text)
+    if last is None:
+        return None
+    found, place = [last], text.rfind("boxed")
+    # not all of the text: a hostile one has a thousand boxes that never end
+    for pair in reversed([*_TWO_BOXES.finditer(text[max(0, place - 1000) : place + 1000])]):
+        first, second = pair[1].strip(), pair[2].strip()
+        if second != found[0] or first == second:
+            break
+        found.insert(0, first)
+    return ", ".join(found)

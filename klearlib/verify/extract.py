@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
+from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed, last_boxes
 from klearlib.errors import KlearError
 from klearlib.verify.plain import FUNCTIONS
 
@@ -25,11 +25,18 @@ _MARKED = re.compile(
     r"(?:\banswers?\b(?: to [\w ,']{1,80}?)?\s*(?:\*\*|__)?\s*(?:(?:is|are)\b|[:=\uff1a]|\n)"
     r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|####"
     r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a\u3011])"
-    r"|\u9009(?:\u9879|\u62e9)?\s*(?:\u662f|\u4e3a|[:\uff1a])?"
+    r"|\u9009(?:\u9879|\u62e9)?\s*(?:\u662f|\u4e3a|[:\uff1a]|(?=[(\uff08]?[A-J]))"
     r"|\b(?:therefore|thus|hence)\b)"
     r"[\s*_:\uff1a]*(?!\Z)",
     re.IGNORECASE,
 )
+# "Option A is the correct answer": the answer in front of the words that mark it
+_OPTION_THEN_MARKER = re.compile(
+    r"(?:^|(?<=[.!?] ))(?:(?:so|thus|hence|therefore)\b,? )?(?:option|choice) [*(]*([A-J])\b[*)]*"
+    r" is (?:the )?(?:correct|right)(?: answer| option| choice)?(?=[.!]?\**\s*\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BULLETS = re.compile(r"(?:[-*\u2022] +\S[^\n]*(?:\n+|\Z))+")
 _NO_MARKER = re.compile(
     r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z|(?:\u4e0d|\u4e0d\u80fd|\u522b|\u6392\u9664)\Z",
     re.IGNORECASE,
@@ -53,10 +60,12 @@ _OPERATOR = (
     r"|\s+(?=\d+/\d))"
 )
 _RUN = re.compile(
-    rf"(?<![A-Za-z0-9_.^])(?:(?<=\s)\u2013|[-+\u2212(]*\s?)(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
+    rf"(?<![A-Za-z0-9_.^])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
     r"(?:\s*=\s*\??(?=\s*\Z))?"
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n\s*\n|\n")
+_QUOTED = re.compile(r"^> ", re.MULTILINE)
+_DASH = re.compile(r"(?<![\w)$])[\u2013\u2014](?=\$?\d)")  # a minus sign
+_SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)(?![-+*/] )|\n\s*\n|\n")  # not 4! / 2
 _ENDED = re.compile(r"[.!?\u3002)\]}$*_|>]\s*\Z")  # a last sentence that the budget did not end
 _GOES_ON = re.compile(
     r"\b(?:is|are|was|were|a|an|the|of|and|or|but|because|since|so|which|that|then|when|if|to|in"
@@ -69,8 +78,9 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _CUT = re.compile(
-    r"[,;.!?)]|\b(?:in|at|for|on|from|which|that|because|since|when|with|after|before|as|so|who|he"
-    r"|she|it|they|we|is|are|was|were|and(?! (?:a|an|one)\b))\b",
+    r"[,;.!?)\uff0c\u3002]|\u4e0d\u540c|\u624d|\b(?:in|at|for|on|from|which|that|because"
+    r"|since|when|with|after|before|as|so|who|he|she|it|they|we|and(?! (?:a|an|one)\b)"
+    r"|(?:is|are|was|were)(?! (?:an?|too|also|even|odd|prime|divisible|larger|smaller|one)\b))\b",
     re.IGNORECASE,
 )
 _SUPERSCRIPTS = "\u00b2\u00b3\u2070-\u207f"
@@ -81,15 +91,17 @@ _LINKS = re.compile(r"(?: (?:than|the|to|of|an?|per|if|is|are|was|were|be|must))
 _MACRO = re.compile(r"\\[A-Za-z]+|\\text\{[^{}]*\}")
 _SYMBOLS = re.compile(r"[A-Za-z\u221a\u03c0\\(\[]")
 _STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
+_MINUS = re.compile(r"(?:\b(?:minus|negative)\s+|(?<![\w)])-)\**\Z", re.IGNORECASE)
 _SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
 # What stands before a number and makes another of it, or names something by it.
 _ANOTHER_OF = re.compile(
-    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter|fifth|tenth|factor"
-    r"|divisor|divisors|digits|reciprocal|inverse|negative|opposite|factorial|logarithm) of|below"
-    r"|above|neither|nor|except|excluding|but|from|hardly|divides|exceeds|coprime to|number after"
+    r"(?:\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter|fifth|tenth"
+    r"|factor|divisor|divisors|digits|reciprocal|inverse|negative|opposite|factorial|logarithm"
+    r"|percent|each) of|of the|below|above|neither|nor|except|excluding|but|from|hardly|divides"
+    r"|exceeds|coprime to|number after|to the|sides by|problem|example|exercise|question"
     r"|(?:divided|divisible|multiplied) by|under|over|up to|modulo|mod|base|case|theorem|lemma|step"
-    r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july"
-    r"|august|september|october|november|december)\s+\Z",
+    r"|equation|choose|than|out of|plus|times|january|february|march|april|may|june|july"
+    r"|august|september|october|november|december)|%\s*of|\d\$? (?:in|to|minus))\s+\Z",
     re.IGNORECASE,
 )
 _LEFT_SIDE = re.compile(r"(?:(?<![A-Za-z0-9])\d*[A-Za-z](?:\^\d+)?\s*[-+*/=]\s*)*\Z")
@@ -104,25 +116,43 @@ _NO_CLAIM = re.compile(
     r"|alternatively|whether"
     r"|anything but|candidates?|wrong|incorrect|undefined|impossible|if the answer|asks?|depends on"
     r"|we are given|consider|must (?:find|compute|expand|solve)|rules? out|ruled out|doubt"
-    r"|fails? for|it is false)\b"
+    r"|fails? for|it is false|none of (?:these|them) (?:is|are)|was\b.{1,30}\bbefore"
+    r"|in the (?:question|problem)|(?:question|problem) says|for (?:example|instance))\b"
     r"|\u4e0d\u662f|\u4e0d\u7b49\u4e8e|\u5927\u4e8e|\u5c0f\u4e8e|\u81f3\u5c11|\u81f3\u591a|\u6700\u591a"
-    r"|\u53ef\u80fd(?!\u7684)|\u6216\u8005|\u9664\u4e86|\u6392\u9664",
+    r"|\u4e0d\u5bf9|\u9519|\u5417|\u53ef\u80fd(?!\u7684)|\u6216\u8005|\u9664\u4e86|\u4ee5\u5916|\u6392\u9664",
     re.IGNORECASE,
 )
 _TASK = re.compile(
     r"\W*(?:simplify|factor|find|compute|evaluate|solve|calculate|determine|expand|prove|show"
-    r"|consider|suppose|assume|let|given|what|how|plug|substitute|take|try|check|set|put"
+    r"|consider|suppose|assume|let|given|what|how|plug|substitute|take|try|check|set|put|if|when"
     r"|(?:we|you|i) (?:need|want|have|ask)\w*)\b"
-    r"|\W*(?:\u6c42(?![\u5f97\u51fa])|\u8ba1\u7b97|\u5df2\u77e5|\u8bbe|\u82e5)",
+    r"|\W*(?:(?:\u6c42|\u8ba1\u7b97)(?![\u5f97\u51fa])|\u5df2\u77e5|\u8bbe|\u82e5|\u5f53)",
     re.IGNORECASE,
 )
+# A condition in front of what is said: nothing in it is an answer.
+_CONDITION = re.compile(
+    r"\W*(?:(?:so|thus|then|but|and|now)\W+)?(?:(?:if|when|for)\b|\u82e5|\u5f53)"
+    r"(?:[^,\uff0c]|,(?=\d))*[,\uff0c](?!\d)\s*",
+    re.IGNORECASE,
+)
+_REASON = re.compile(r"(?<=[^\s,.:;])[,;]?\s+\(?(?:since|because)\b[^?]*\Z", re.IGNORECASE)
+_ATTAINED = re.compile(
+    r",?\s*\b(?:attained|achieved|reached|including)\b[^?]*\Z", re.IGNORECASE | re.DOTALL
+)
+_OPTION_WORDS = re.compile(r"(?:\u9009\u9879|\u662f?\u6b63\u786e\u7684?)\Z")
 _OPTION_FIRST = re.compile(r"(?:option |choice )?(?:\([A-J]\)|[A-J][).:])(?= ?\S)", re.IGNORECASE)
 # What takes an answer back behind it, what explains it, and what a further number may belong to.
 _TAKEN_BACK = re.compile(
-    r"(?<!with )\bno\b|\b(?:wait|actually|correction|scratch|kidding|false|else|otherwise|if)\b"
+    r"(?<!with )\bno\b"
+    r"|\b(?:wait|actually|correction|scratch|kidding|false|else|otherwise|if|both sides)\b"
     r"|\bor\b(?! (?:equivalently|about|approximately))",
     re.IGNORECASE,
 )
+_REVISED = re.compile(
+    r"\W*(?:(?:no|not)(?=\s*[,.:;])|or\b|(?:wait|actually|correction|scratch|sorry|oops)\b)",
+    re.IGNORECASE,
+)
+_WAIT = re.compile(r"\b(?:wait|oops|scratch that|kidding|correction)\b", re.IGNORECASE)
 _EXPLAINED = re.compile(r"\b(?:since|because|as|where|so)\b", re.IGNORECASE)
 _RELATED = re.compile(
     r"[=\u2248(]|\b(?:for|at|in|of|on|with|when|from|by|per|after|before|over|during|about"
@@ -131,11 +161,11 @@ _RELATED = re.compile(
 )
 _PARTS = re.compile(r"[,;\u2014]|\b(?:and|then|but)\b", re.IGNORECASE)
 _NUMBER_SAID = re.compile(
-    rf"[^.,;]*?\b(?:is|are|equals)\s+(?:\*\*)?(?P<number>(?:{_ATOM})(?!.*\bmod)[^.,;*]{{0,20}}?)"
+    rf"[^.;]*?\b(?:is|are|equals)\s+(?:\*\*)?(?P<number>(?:{_ATOM})(?!.*\bmod)[^.,;*]{{0,20}}?)"
     r"(?:\*\*)?\.?\s*"
 )
-_ATTAINED = re.compile(r",?\s*\b(?:attained|achieved|reached)\b")
 _BOLD = re.compile(r"\*\*(?!\d+[.)])([^*]+)\*\*(?! ?:)")
+_TABLE_ROW = re.compile(r"\|(?: [^|]+ \|)+ ([^|]+) \|")
 _MOST_WORDS, _MOST_UNIT_WORDS, _MOST_WORDS_ALONE = 8, 3, 2
 
 
@@ -219,7 +249,7 @@ def find_answer(text: str) -> Answer | None:
     >>> find_answer("It must be 7 + 37.").text, find_answer("9 + 42 is a pleasure")
     ('7 + 37', None)
     """
-    boxed = last_boxed(text)
+    boxed = last_boxes(text)
     if boxed is not None:  # the last box, whatever follows it
         return Answer(boxed, "boxed")
     text = text.strip()
@@ -233,18 +263,30 @@ def find_answer(text: str) -> Answer | None:
     if tagged := _TAGGED.findall(text):
         answer = tagged[-1].strip()
         return Answer(answer, "marked") if answer else None
+    text = _OPTION_THEN_MARKER.sub(r"The answer is \1", _DASH.sub("-", _QUOTED.sub("", text)))
     for marker in reversed(list(_MARKED.finditer(text))):  # the last marker that gives an answer
-        segment = text[marker.end() :]
+        segment = text[marker.end() :].strip()
         if _NO_MARKER.search(text[: marker.start()]):
             continue
         is_weak = marker[0].strip().lower() in ("therefore", "thus", "hence")
-        first = _sentences(segment.strip())[0]
+        first, *others = _sentences(_one_line(segment) if "\n" in marker[0] else segment)
         answer = _in_sentence(*first) if is_weak else _behind_marker(*first)
+        if answer == "" or (answer and others and _REVISED.match(others[0][0])):
+            return None
         if answer:
             return Answer(answer, "marked")
     said = [each for each in _sentences(text) if re.search(r"\w", each[0])]
     answer = _in_sentence(*said[-1]) if said else None
     return Answer(answer, "marked" if "=" in answer else "last") if answer else None
+
+
+def _one_line(segment: str) -> str:
+    """The items of a list as one line."""
+    items = _BULLETS.match(segment)
+    if not items:
+        return segment
+    lines = [line.strip(" -*\u2022") for line in items[0].splitlines() if line.strip()]
+    return ", ".join(lines) + "\n" + segment[items.end() :]
 
 
 def _sentences(text: str) -> list[tuple[str, bool]]:
@@ -263,30 +305,35 @@ def _sentences(text: str) -> list[tuple[str, bool]]:
 
 
 def _behind_marker(sentence: str, is_ended: bool) -> str | None:
-    """The answer that follows "the answer is"."""
-    if _NO_CLAIM.search(sentence):  # hedged, denied or asked
+    """The answer that follows "the answer is": None where it may stand elsewhere, "" where it is
+    taken back or split."""
+    if _WAIT.search(sentence):
+        return ""
+    claim = _REASON.sub("", sentence)
+    if _NO_CLAIM.search(claim):  # hedged, denied or asked
         return None
-    plain = re.sub(r"\*{2,}|__|\$", "", sentence).strip()
+    plain = re.sub(r"\*{2,}|__|\$", "", claim).strip()
     if _OPTION_FIRST.match(plain):  # A) 24 cm
         return plain.strip(" .")
-    formula = _FORMULA.search(sentence)
-    if formula and not re.search(r"\w", sentence[: formula.start()]):
-        listed, end = _formulas(sentence, [*_FORMULA.finditer(sentence)])[0]
-        return None if _is_taken_back(sentence[end:]) else listed
-    bare = re.sub(r"\*{2,}|__", "", sentence).strip(" \n`\"'")
+    formula = _FORMULA.search(claim)
+    if formula and not re.search(r"\w", claim[: formula.start()]):
+        listed, end = _formulas(claim, [*_FORMULA.finditer(claim)])[0]
+        return "" if _is_taken_back(listed, claim[end:]) else listed
+    bare = re.sub(r"\*{2,}|__", "", claim).strip(" \n`\"'*")
     if formula is None and (not _RUN.search(bare) or _RUN.match(bare) or bare[:1] in "([{\\|"):
         clause = _ASIDE.split(bare, maxsplit=1)[0].strip()
         if len(clause.split()) <= _MOST_WORDS:
-            if _is_taken_back(bare[len(clause) :]):
-                return None
-            return re.sub(r"(?<!\.)[.!,;\u3002]+\Z", "", clause) or None
+            answer = _OPTION_WORDS.sub("", re.sub(r"(?<!\.)[.!,;\u3002]+\Z", "", clause))
+            return "" if _is_taken_back(answer, bare[len(clause) :]) else answer or None
     return _in_sentence(sentence, is_ended)
 
 
-def _is_taken_back(rest: str) -> bool:
+def _is_taken_back(answer: str, rest: str) -> bool:
     """Whether what follows an answer takes it back or states another: "wait, 43"."""
     rest = _EXPLAINED.split(rest, maxsplit=1)[0]
-    if _TAKEN_BACK.search(rest):
+    if _TAKEN_BACK.search(rest) or re.match(r"[\s$]*in[\s$]*\d", rest):  # 1 in 5
+        return True
+    if re.fullmatch(r"\(?[A-J]\)?", answer) and re.search(r"\b[A-J]\b", rest):
         return True
     before = (_PARTS.split(rest[: number.start()])[-1] for number in re.finditer(r"\d+", rest))
     return not all(map(_RELATED.search, before))
@@ -296,20 +343,31 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     """The last formula of a sentence, or its last number with the words behind it."""
     if _NO_CLAIM.search(sentence):
         return None
+    sentence = _CONDITION.sub("", sentence, count=1) if _CONDITION.match(sentence) else sentence
+    said = _ATTAINED.sub("", sentence)
+    if re.search(r"\d", said):
+        sentence = said
     if formulas := [*_FORMULA.finditer(sentence)]:
+        before, rest = sentence[: formulas[-1].start()], sentence[formulas[-1].end() :]
         # it repeats the question, or names a part of it
-        if _TASK.match(sentence) or _ANOTHER_OF.search(sentence[: formulas[-1].start()]):
+        if _TASK.match(sentence) or _ANOTHER_OF.search(before) or _TAKEN_BACK.search(rest):
             return None
-        said = _NUMBER_SAID.fullmatch(sentence[formulas[-1].end() :])
-        if said and not re.match(r"\W*if\b", sentence, re.IGNORECASE):
-            return said["number"].strip()  # the largest value of $a+b$ is 6
-        if condition := _ATTAINED.search(sentence, formulas[0].end()):
-            formulas = [each for each in formulas if each.start() < condition.start()]
-        return _formulas(sentence, formulas)[-1][0]
-    bold = _BOLD.findall(sentence)
-    if len(bold) == 1 and (_RUN.match(bold[0]) or not re.search(r"\d", sentence)):
-        return bold[0].strip(" .:") or None
+        said = _NUMBER_SAID.fullmatch(rest)  # the largest value of $a+b$ is 6
+        return said["number"].strip() if said else _formulas(sentence, formulas)[-1][0]
+    bold = [*_BOLD.finditer(sentence)]
+    if len(bold) == 1 and not _TASK.match(sentence):
+        inner, before, rest = bold[0][1], sentence[: bold[0].start()], sentence[bold[0].end() :]
+        is_number = bool(_RUN.match(inner))
+        if is_number or not re.search(r"\d", sentence):
+            is_other = _ANOTHER_OF.search(before) or _FRAGMENT.search(before)
+            if _TAKEN_BACK.search(rest) or (is_number and is_other):
+                return None
+            sign = "-" if is_number and _MINUS.search(before) else _LEFT_SIDE.search(before)[0]
+            words = _words(rest) if _RUN.fullmatch(inner) and inner[-1] != "%" else ""
+            return f"{sign}{inner} {words}".strip(" .:") or None
     bare = re.sub(r"\*{2,}|__|`", "", sentence).strip()
+    if row := _TABLE_ROW.fullmatch(bare):
+        bare = row[1]
     closed = re.sub(r"(?<!\.)[.?\u3002]+\Z", "", bare).strip()
     if closed and not _PROSE.search(_MACRO.sub(" ", closed)):
         return closed
@@ -359,6 +417,8 @@ def _formulas(sentence: str, formulas: list[re.Match]) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for formula in formulas:
         content = next(group for group in formula.groups() if group is not None).strip()
+        if _MINUS.search(sentence[: formula.start()]):
+            content = f"-({content})"
         if found and _JOINS.fullmatch(sentence[found[-1][1] : formula.start()]):
             content = f"{found.pop()[0]}, {content}"
         # "$5$ million", "$3$ to $4$"
