@@ -22,7 +22,7 @@ from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.train import train_on, trainer_logprobs, update
+from klearlib.rl.train import adamw, train_on, trainer_logprobs, update
 
 RULE = ppo_clip(eps_low=0.2, eps_high=0.2)
 VERDICT = Verdict(correct=False, reason="wrong")
@@ -36,7 +36,7 @@ def serve(folder: str, precision: str) -> None:
     settings = rl_settings(shape)
     model, tokenizer = load_policy(folder)
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
-    optimizer = new_optimizer(model, settings)
+    optimizer = adamw(model, settings)
     engine = TransformersEngine(model, tokenizer, compute)
     plan = plan_batches(model, compute)
     step = 0
@@ -101,16 +101,6 @@ def rl_settings(shape: dict) -> RLSettings:
     return RLSettings(**clipping_run(SMOKE).params["settings"] | changes)
 
 
-def new_optimizer(model, settings: RLSettings) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.adam_beta1, settings.adam_beta2),
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-
-
 def differences(model, record: dict, settings: RLSettings, plan: BatchPlan) -> dict[str, float]:
     """How far klear's updates on TRL's recorded round are from TRL's, see benchmarks/rl_round.py.
 
@@ -118,7 +108,7 @@ def differences(model, record: dict, settings: RLSettings, plan: BatchPlan) -> d
     """
     before, after = record["weights"]
     model.load_state_dict(before)
-    optimizer = new_optimizer(model, settings)
+    optimizer = adamw(model, settings)
     parts = [peer_rows(batch) for batch in record["batches"]]
     logp = [
         float((renewed.logp_old - row.logp_old).abs().max())

@@ -131,7 +131,7 @@ _TASK = re.compile(
 )
 # A condition in front of what is said: nothing in it is an answer.
 _CONDITION = re.compile(
-    r"\W*(?:(?:so|thus|then|but|and|now)\W+)?(?:(?:if|when|for)\b|\u82e5|\u5f53)"
+    r"\A\W*(?:(?:so|thus|then|but|and|now)\W+)?(?:(?:if|when|for)\b|\u82e5|\u5f53)"
     r"(?:[^,\uff0c]|,(?=\d))*[,\uff0c](?!\d)\s*",
     re.IGNORECASE,
 )
@@ -343,7 +343,7 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     """The last formula of a sentence, or its last number with the words behind it."""
     if _NO_CLAIM.search(sentence):
         return None
-    sentence = _CONDITION.sub("", sentence, count=1) if _CONDITION.match(sentence) else sentence
+    sentence = _CONDITION.sub("", sentence)
     said = _ATTAINED.sub("", sentence)
     if re.search(r"\d", said):
         sentence = said

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from klearlib.verify.plain import TEXT_MACRO
+
 _UPRIGHT = re.compile(
     r"\\(?:overline|vec|hat|overrightarrow|tilde|widehat|dot)\{[^{}]*\}|\\text\{[^{}]*\}"
 )
@@ -34,7 +36,6 @@ _SHIFTED = re.compile(
 _STATEMENT = re.compile(r"([^=,;]+)=[^,;]*|(\([^()=]*\))=.*|([^=]*\([^()]*\)[^=,;]*)=[^,;]*")
 _SEGMENT = re.compile(r"\\over(?:line|rightarrow)\{([A-Z]{2})\}|\|([A-Z]{2})\|")
 _MARK = re.compile(r"_\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|m?\\(angle|max|min|triangle|lim) ?")
-_WORDS = re.compile(r"\\text\{([^{}]*)\}")
 _POINTS = re.compile(r"\\text\{([A-Z]{2,3})\}")  # of an angle, which are no word
 _EXPECTED = re.compile(r"\\mathbb\{([EP])\}(?:\[(.*)\])?")
 _ROOT = re.compile(r"([t-z])_\{\d\}")  # x_1 and x_2 may be told in any order
@@ -81,7 +82,7 @@ def are_other_names(gold: str, answer: str) -> bool:
     gold, answer = (_POINTS.sub(r"\1", name) for name in (gold, answer))
     if gold == answer or {gold, answer} == {"y", "f(x)"}:
         return False
-    words = [" ".join(_WORDS.findall(name)).lower().split() for name in (gold, answer)]
+    words = [" ".join(TEXT_MACRO.findall(name)).lower().split() for name in (gold, answer)]
     if all(words):
         return not set(words[0]) & set(words[1])
     if any(words):

@@ -23,6 +23,7 @@ from klearlib.verify.left_side import (
 from klearlib.verify.numbers import read_number, same_number
 from klearlib.verify.options import bare, is_same_option, with_letter
 from klearlib.verify.parts import RELATION, items, ranges, renamed, split, with_domain
+from klearlib.verify.plain import TEXT_MACRO
 from klearlib.verify.reading import (
     ARROW,
     CHAIN,
@@ -53,7 +54,6 @@ _TOWER = re.compile(r"\^\{[^{}]*\^\{[^{}]*\^")  # of powers, which takes all the
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")  # June 20th
 _APPROX = re.compile(r"\\approx ?")
 _CHOOSE = re.compile(r"C\((\w+),(\w+)\)|C_\{(\w+)\}\^\{(\w+)\}")
-_TEXTS = re.compile(r"\\text\{([^{}]*)\}")
 _FRACTION_OF = re.compile(r"\A(\d+):(\d+)\Z")  # a ratio of integers, for a gold that is a fraction
 _MOD = re.compile(r"\\[pb]?mod(?![a-z])")
 _CONGRUENCE = re.compile(
@@ -104,7 +104,7 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
 
 
 def _words(text: str) -> list[str]:
-    return [" ".join(re.findall(r"\w+", words.lower())) for words in _TEXTS.findall(text)]
+    return [" ".join(re.findall(r"\w+", words.lower())) for words in TEXT_MACRO.findall(text)]
 
 
 class _Matcher:
@@ -114,10 +114,8 @@ class _Matcher:
     def match(self, gold: str, answer: str) -> str:
         if gold == answer:
             return CORRECT
-        for look in (self._option, _same_words, self._rounded, self._domain):
-            if (found := look(gold, answer)) is not None:
-                return found
-        for look in (self._logic, self._congruence):
+        looks = self._option, _same_words, self._rounded, self._domain, self._logic
+        for look in (*looks, self._congruence):
             if (found := look(gold, answer)) is not None:
                 return found
         if "=" in gold and "=" in answer:
@@ -414,7 +412,7 @@ def _other_left_side(gold: str, answer: str) -> bool:
 
 def _other_signs(gold: str, answer: str) -> bool:
     """Whether only capitals differ, or primes do, which math-verify does not always see."""
-    a, b = (_TEXTS.sub("", text) for text in (gold, answer))
+    a, b = (TEXT_MACRO.sub("", text) for text in (gold, answer))
     return (a != b and a.lower() == b.lower()) or a.count("'") != b.count("'")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_TEXTS = re.compile(r"\\text\{([^{}]*)\}")
+from klearlib.verify.plain import TEXT_MACRO
+
 _LETTERS = re.compile(r"[A-J]+")
 _BETWEEN = re.compile(r"\band\b|[\s,;()]")  # the letters of a list
 _OPTION = re.compile(
@@ -27,7 +28,7 @@ _VALUED = re.compile(
 
 def bare(text: str) -> str:
     """A plain text whose words stand in no macro."""
-    return _TEXTS.sub(r" \1 ", text).strip()
+    return TEXT_MACRO.sub(r" \1 ", text).strip()
 
 
 def with_letter(text: str) -> tuple[str, str] | None:

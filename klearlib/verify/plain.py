@@ -144,6 +144,8 @@ _POWER = re.compile(r"\^\s*(?:\(([+-]?\w+)\)|([+-]?\d+|-?[A-Za-z]|\\[A-Za-z]+))"
 _INDEX = re.compile(r"_\s*(\d+|[A-Za-z]|\\[A-Za-z]+)")
 _TEXT = re.compile(r"(\\text\{[^{}]*\}|\\(?:begin|end|mathbb)\{[^{}]*\})")
 _NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?)(?: (?=\D)|(?=[\u4e00-\u9fff]))(.*)")
+TEXT_MACRO = re.compile(r"\\text\{([^{}]*)\}")
+"""Words in a plain text."""
 _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(

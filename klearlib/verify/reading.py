@@ -115,7 +115,7 @@ def _is_answer(left: Sequence[str], right: str) -> bool:
     """Whether the last side of a chain answers what stands on the left of it."""
     if all(_is_asked(side, right) for side in left):
         return True
-    # A = \\pi r^2 = 36\\pi is worked out by a formula
+    # A = \pi r^2 = 36\pi is worked out by a formula
     is_formula = len(left) > 1 and is_name(left[0]) and not is_shifted(left[0])
     return is_formula and not is_repeated(left[0], [*left[1:], right])
 
