@@ -20,7 +20,8 @@ WITH_REAL = KLEAR_VENV="$(REAL_VENV)" BESIDE=requirements-real.lock
 SMOLLM2 = models/SmolLM2-135M-Instruct
 SUMS = data/sums
 API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages verify.answers \
-verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
+verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores \
+evaluate.statistics paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-real real-tests smollm2 test-browser verl verl-gpu lab api

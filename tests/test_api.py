@@ -1,50 +1,61 @@
-"""What `make api` writes: the public functions, with their docstrings."""
+"""The calls that stay valid (docs/architecture.md) and what `make api` writes of them."""
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 
-MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
-PUBLIC = {
-    "rl.coefficients": "unclipped ppo_clip gppo cispo coefficient Rule",
-    "rl.objective": "policy_loss positive_lm_loss",
-    "rl.advantages": "group_advantages nonzero_groups",
-    "verify.answers": "verify_answer verify_answers",
-    "verify.programs": "run_tests run_many",
-    "verify.rewards": "math_reward soft_code_reward hard_code_reward",
-    "curation.overlap": "contaminated deduplicate",
-    "curation.coverage": "k_center_greedy",
-    "evaluate.scores": "avg_at_n pass_at_k",
-    "paper": "table figure",
-}
-"""Module -> what others call in it."""
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def calls() -> list[tuple[str, str, str]]:
+    """(module, function, arguments) of each call that docs/architecture.md promises."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    block = text.split("<!-- calls -->")[1].split("<!-- end of calls -->")[0]
+    return re.findall(r"^([\w.]+)\.(\w+)\((.*)\)$", block, re.M)
 
 
 def listed() -> list[str]:
-    words = re.search(
-        r"^API = \$\(addprefix klearlib\.,(.*?)\)$", MAKEFILE.read_text(), re.M | re.S
+    """The modules that `make api` shows."""
+    text = (ROOT / "Makefile").read_text()
+    prefix, words = re.search(r"^API = \$\(addprefix (.*?),(.*?)\)$", text, re.M | re.S).groups()
+    return [prefix + word for word in words.replace("\\", "").split()]
+
+
+def test_every_promised_call_is_documented_and_shown_by_make_api():
+    assert len(calls()) == 26
+    assert {module for module, _, _ in calls()} - set(listed()) == {"klearlib"}
+    for module, name, _ in calls():
+        assert getattr(import_module(module), name).__doc__, f"{module}.{name}"
+
+
+@pytest.mark.parametrize(("module", "name", "arguments"), calls())
+def test_a_promised_call_is_valid(module, name, arguments):
+    """Same names, order, kinds and defaults; whatever else a function takes has a default."""
+    promised = signature(eval(f"lambda {arguments}: None")).parameters
+    has = signature(getattr(import_module(module), name)).parameters
+
+    def places(parameters) -> list[str]:
+        return [each.name for each in parameters.values() if each.kind != Parameter.KEYWORD_ONLY]
+
+    assert places(has)[: len(places(promised))] == places(promised)
+    for each in promised.values():
+        assert (each.kind, each.default) == (has[each.name].kind, has[each.name].default)
+    more = [each for each in has.values() if each.name not in promised]
+    assert all(
+        each.default is not Parameter.empty or each.kind == Parameter.VAR_KEYWORD for each in more
     )
-    return words.group(1).replace("\\", "").split()
-
-
-def test_every_public_function_is_in_a_module_of_the_list_and_says_what_it_is():
-    assert PUBLIC.keys() <= set(listed())
-    for module, names in PUBLIC.items():
-        found = import_module(f"klearlib.{module}")
-        for name in names.split():
-            assert getattr(found, name).__doc__, f"{module}.{name}"
 
 
 def test_the_pages_show_them(tmp_path):
     pdoc = pytest.importorskip("pdoc", reason="an extra: pip install -e '.[api]'")
     pdoc.render.configure(docformat="google")
-    pdoc.pdoc(*(f"klearlib.{module}" for module in listed()), output_directory=tmp_path)
-    for module, names in PUBLIC.items():
-        page = (tmp_path / f"klearlib/{module.replace('.', '/')}.html").read_text()
-        for name in names.split():
-            text = re.search(rf'<section id="{name}">(.*?)</section>', page, re.S).group(1)
-            assert 'class="docstring"' in text, f"{module}.{name}"
+    pdoc.pdoc(*listed(), output_directory=tmp_path)
+    for module, name, _ in calls()[1:]:
+        page = (tmp_path / f"{module.replace('.', '/')}.html").read_text()
+        text = re.search(rf'<section id="{name}">(.*?)</section>', page, re.S).group(1)
+        assert 'class="docstring"' in text, f"{module}.{name}"
