@@ -13,11 +13,12 @@ import re
 import resource
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache, lru_cache, partial
 
 from klearlib.errors import MissingAsset
 from klearlib.verify.judge_loop import serve
-from klearlib.verify.match import BEST_FIRST, match
+from klearlib.verify.match import BEST_FIRST, Bounds, match
 
 MAX_MEMORY_BYTES = 2 << 30
 MAX_DIFFERENCE = 1e-20  # of exact numbers, in proportion: more, and they are not equal
@@ -72,12 +73,12 @@ def _parse(text: str) -> list:
     return _reader()(f"\\boxed{{{text}}}")
 
 
-def _symbolic(gold_text: str, answer_text: str) -> str:
-    """``correct``, ``wrong`` or ``judge_error`` for two expressions."""
+def _symbolic(gold_text: str | Bounds, answer_text: str) -> str:
+    """``correct``, ``wrong`` or ``judge_error`` for two expressions, or for bounds and a number."""
     from math_verify import verify
 
-    if gold_text.startswith("\\approx"):
-        return _is_between(*gold_text.split()[1:], answer_text)
+    if not isinstance(gold_text, str):
+        return _is_between(*gold_text, answer_text)
     if "=" in gold_text and "=" in answer_text:
         return _same_equation(gold_text, answer_text)
     golds, answers = _parse(gold_text), _parse(answer_text)
@@ -100,7 +101,7 @@ def _symbolic(gold_text: str, answer_text: str) -> str:
     return "judge_error" if failed else "wrong"
 
 
-def _is_between(low: str, high: str, exact_text: str) -> str:
+def _is_between(low: Fraction, high: Fraction, exact_text: str) -> str:
     """Whether an exact value is what a decimal with these bounds rounds."""
     import sympy
 

@@ -43,7 +43,9 @@ MAX_ROUNDING = Fraction(1, 100)  # of a decimal that stands beside its exact val
 MAX_DECIMAL = 10**30
 MAX_ITEMS = 64  # of a list: matching them without an order takes the square
 
-Symbolic = Callable[[str, str], str]
+Bounds = tuple[Fraction, Fraction]
+"""The numbers that a decimal rounds lie between these."""
+Symbolic = Callable[[str | Bounds, str], str]
 """Of gold and answer: whether two expressions are equal, `CORRECT`, `WRONG` or `JUDGE_ERROR`."""
 
 _CONNECTIVE = re.compile(r"\\(?:vee|wedge)(?![a-z])")
@@ -178,7 +180,7 @@ class _Matcher:
         sides = split(equation, CHAIN)
         return len(sides) == 2 and self._symbolic(*sides) == CORRECT
 
-    def _symbolic(self, gold: str, answer: str) -> str:
+    def _symbolic(self, gold: str | Bounds, answer: str) -> str:
         if self.symbolic is None:
             raise Undecided
         return self.symbolic(gold, answer)
@@ -313,7 +315,7 @@ class _Matcher:
         slack = max(slack, MAX_ROUNDING * abs(decimal.value))
         low, high = decimal.value - slack, decimal.value + slack
         if number is None:
-            agree = self._symbolic(f"\\approx {low} {high}", exact)
+            agree = self._symbolic((low, high), exact)
             return found if agree == CORRECT else agree
         return found if low <= number.value <= high else WRONG
 
