@@ -25,21 +25,28 @@ _NAME = re.compile(
     rf"|\(\d*{_ANGLE}(?:[-+]\d*{_ANGLE})*\)|\\frac\{{{_ANGLE}\}}\{{\d\}})"
     rf"|\[[A-Z]+\]|\\lfloor ?[^\\]*\\rfloor ?|\\lceil ?[^\\]*\\rceil ?"
     r"|\\frac\{d[A-Za-z]?\}\{d[A-Za-z]\}(?:[A-Za-z](?:\([^()]*\))?)?"
-    r"|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\||\|[A-Z](?:\\(?:cup|cap) ?[A-Z])+\|"
+    r"|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}(?:\([A-Z]\))?\|"
+    r"|\|[A-Z](?:\\(?:cup|cap) ?[A-Z])+\|"
 )
-_RATIO = re.compile(r"\\frac\{((?:[^{}]|\{[^{}]*\})*)\}\{((?:[^{}]|\{[^{}]*\})*)\}|([^/]*)/([^/]*)")
-_JOINED = re.compile(r"\\cdot ?|[-+](?![^{}()]*[})])")  # a sum or a product, of vectors too
+_HELD = r"((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)"
+_RATIO = re.compile(rf"\\frac\{{{_HELD}\}}\{{{_HELD}\}}|([^/:]*)[/:]([^/:]*)")
+# a sum or a product, of vectors too, or what two sets have
+_JOINED = re.compile(r"\\(?:cdot|cap|cup) ?|[-+](?![^{}()]*[})])")
+_COORDINATES = re.compile(r"[xyz]*")
 # f(x+1), a_{n+1}, f(2x): what is named so is not what f(x) or a_n names
 _SHIFTED = re.compile(
     r"[({][^(){}]*(?:(?<![A-Za-z])[a-z][-+]|(?<=[-+\d])[a-z](?![a-z]))[^(){}]*[)}]"
 )
-_STATEMENT = re.compile(r"([^=,;]+)=[^,;]*|(\([^()=]*\))=.*|([^=]*\([^()]*\)[^=,;]*)=[^,;]*")
+_STATEMENT = re.compile(
+    r"([^=,;]+)=(?:[^,;]*|[(\[][^()\[\]]*[)\]])|(\([^()=]*\))=.*|([^=]*\([^()]*\)[^=,;]*)=[^,;]*"
+)
 _SEGMENT = re.compile(r"\\over(?:line|rightarrow)\{([A-Z]{2})\}|\|([A-Z]{2})\|")
 _MARK = re.compile(r"_\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|m?\\(angle|max|min|triangle|lim) ?")
 _POINTS = re.compile(r"\\text\{([A-Z]{2,3})\}")  # of an angle, which are no word
 _EXPECTED = re.compile(r"\\mathbb\{([EP])\}(?:\[(.*)\])?")
 _ROOT = re.compile(r"([t-z])_\{\d\}")  # x_1 and x_2 may be told in any order
 _TUPLE = re.compile(r"\(([^()]*)\)=\((.*)\)")
+_ALL_EQUAL = re.compile(r"([A-Za-z](?:=[A-Za-z])+)=([^=,;A-Za-z]+)")
 
 
 def is_name(side: str) -> bool:
@@ -55,22 +62,48 @@ def is_shifted(name: str) -> bool:
 
 def is_question(side: str) -> bool:
     """Whether it is a ratio, a sum or a product of names (m + n, AE/EC): what was asked for."""
-    if match := _RATIO.fullmatch(side):
-        return all(is_name(part) for part in match.groups() if part is not None)
-    parts = _JOINED.split(side)
-    return len(parts) > 1 and all(map(is_name, parts))
+    return bool(_asked(side))
 
 
-def left_side(text: str) -> str:
+def is_named(side: str) -> bool:
+    """Whether a gold answer names its value so: an equation in x and y is no value."""
+    return is_name(side) or not all(map(_COORDINATES.fullmatch, _asked(side) or [""]))
+
+
+def _asked(side: str) -> list[str]:
+    """The names that a question joins, [] for none."""
+    if side[:1] + side[-1:] == "||":
+        side = side[1:-1]
+    match = _RATIO.fullmatch(side)
+    parts = [part for part in match.groups() if part is not None] if match else _JOINED.split(side)
+    parts = [part.strip() for part in parts]
+    is_asked = len(parts) > 1 and len(set(parts)) == len(parts) and all(map(is_name, parts))
+    return parts if is_asked else []
+
+
+def left_sides(gold: str, answer: str) -> str:
+    """How the left sides of two equations compare: ``same``, or nothing is known; ``other``: AB = 5
+    and AC = 5; ``unlike``: only their solutions can be compared, y = x/2 and x = 2y."""
+    a, b = _left_side(gold), _left_side(answer)
+    if is_name(a) and is_name(b):
+        if not are_other_names(a, b):
+            return "same"
+        return "unlike" if re.fullmatch("[A-Za-z]{2}", a + b) else "other"
+    is_known = a != b and a and b and (is_name(a) or is_question(a))
+    return "unlike" if is_known and (is_question(a) or is_question(b)) else "same"
+
+
+def _left_side(text: str) -> str:
     """What stands left in an equation, or a chain of them; "" for a list, or none."""
     match = _STATEMENT.fullmatch(text)
     return next(filter(None, match.groups())).strip() if match else ""
 
 
 def is_repeated(name: str, sides: Sequence[str]) -> bool:
-    """Whether a chain goes back to its name (x = 2x = 4)."""
+    """Whether a chain goes back to its name (x = 2x = 4), or to one that its question joins."""
     bare = [re.sub(r"\\[A-Za-z]+", " ", side) for side in sides]
-    return any(name in side for side in sides) or any(name in side for side in bare)
+    names = _asked(name) or [name]
+    return any(each in side for each in names for side in (sides if "\\" in each else bare))
 
 
 def are_other_names(gold: str, answer: str) -> bool:
@@ -130,7 +163,9 @@ def are_roots(parts: Sequence[str]) -> bool:
 
 
 def spelled_out(text: str) -> str:
-    """(x,y)=(2,3) as x=2, y=3."""
+    """(x,y)=(2,3) as x=2, y=3, and x=y=1 as x=1, y=1."""
+    if match := _ALL_EQUAL.fullmatch(text):
+        return ", ".join(f"{name}={match[2]}" for name in match[1].split("="))
     if not (match := _TUPLE.fullmatch(text)):
         return text
     names, values = (part.split(",") for part in match.groups())

@@ -15,25 +15,34 @@ from klearlib.verify.left_side import (
     are_other_names,
     are_roots,
     is_name,
-    is_question,
-    left_side,
+    left_sides,
     named,
     spelled_out,
 )
 from klearlib.verify.numbers import read_number, same_number
 from klearlib.verify.options import bare, is_same_option, with_letter
-from klearlib.verify.parts import RELATION, items, ranges, renamed, split, with_domain
+from klearlib.verify.parts import (
+    RELATION,
+    items,
+    ranges,
+    renamed,
+    split,
+    unqualified,
+    with_domain,
+)
 from klearlib.verify.plain import TEXT_MACRO
 from klearlib.verify.reading import (
     ARROW,
     CHAIN,
     MEANINGS,
+    NUMBER_WORDS,
     ONLY_WORDS,
     UNDONE,
     expression,
     read,
     same_unit,
     unmarked,
+    without_filler,
 )
 
 CORRECT, WRONG, NOT_WORKED_OUT, JUDGE_ERROR = "correct", "wrong", "not_worked_out", "judge_error"
@@ -67,6 +76,7 @@ _BASE = re.compile(  # 1011_{2}, 1011_{two}, 1011_{(2)}, 1011_{base 2}
 _BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
 _SET = r"\{\}"
 _MATRIX = re.compile(r"[(\[]?\\begin\{[pbB]?matrix\}(.*)\\end\{[pbB]?matrix\}[)\]]?", re.DOTALL)
+_ALIKE = {"true": "yes", "false": "no", "divergent": "diverges", "convergent": "converges"}
 _ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
 _DENIED = {
     "yes": re.compile(
@@ -100,8 +110,8 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
     answer = unmarked(answer)
     if answer.endswith(("=", "=?")):  # what was asked
         return WRONG
-    if "\\binom" in gold:
-        answer = _CHOOSE.sub(r"\\binom{\1\3}{\2\4}", answer)
+    if "\\binom" in gold + answer:
+        gold, answer = (_CHOOSE.sub(r"\\binom{\1\3}{\2\4}", text) for text in (gold, answer))
     return _Matcher(is_written, symbolic).match(unmarked(gold), answer)
 
 
@@ -116,20 +126,23 @@ class _Matcher:
     def match(self, gold: str, answer: str) -> str:
         if gold == answer:
             return CORRECT
-        looks = self._option, _same_words, self._rounded, self._domain, self._logic
+        looks = self._option, _same_words, self._rounded, self._domain, self._bound, self._logic
         for look in (*looks, self._congruence):
             if (found := look(gold, answer)) is not None:
                 return found
-        if "=" in gold and "=" in answer:
+        if "=" in gold + answer and not (read_number(gold) or read_number(answer)):
             gold, answer = spelled_out(gold), spelled_out(answer)
+        if re.match(r"[A-Za-z]\([a-z]\)=", gold):
+            answer = answer.replace("\\equiv ", "=")
         a, b = read(gold, is_gold=True), read(answer)
         if "=" in gold and "=" in answer:
             # f'(x) is not f(x), and math-verify drops primes
             if gold.count("'") != answer.count("'"):
                 return WRONG
-            if _are_other_things(gold, answer):
+            left = left_sides(gold, answer)
+            if left == "other":
                 return WRONG
-            if a.equation or b.equation or _other_left_side(gold, answer):
+            if a.equation or b.equation or left == "unlike":
                 found = self._symbolic(gold, answer)
                 # 2x + 3 = 7 where the gold is x = 2
                 is_undone = b.equation and not a.equation and a.number and self.is_written
@@ -149,7 +162,7 @@ class _Matcher:
         # math-verify takes E for e, and works out dates
         if re.fullmatch("[A-Z]", b.text) or _WRITTEN_ALIKE.fullmatch(a.text):
             return WRONG
-        if ":" in a.text or ":" in b.text:
+        if any(":" in TEXT_MACRO.sub("", each.text) for each in (a, b)):
             return self._ratio(a.text, b.text)
         base_a, base_b = _BASE.fullmatch(a.text), _BASE.fullmatch(b.text)
         if any(base and re.search(r"\d", base[1]) for base in (base_a, base_b)):
@@ -209,6 +222,8 @@ class _Matcher:
             held = held[0], items(held[1][1][0])  # the set of one tuple
         bracket, golds = held[0] or ("", [gold])
         other, answers = held[1] or ("", [answer])
+        if ":" not in gold:  # Alice: 18, Bob: 24
+            answers = [unmarked(each) for each in answers]
         if len(golds) == len(answers) == 1 and _SET not in (bracket, other):
             return None  # brackets around an expression
         if RELATION.search(gold + answer):
@@ -268,7 +283,7 @@ class _Matcher:
             return CORRECT if gold == _FRACTION_OF.sub(r"\\frac{\1}{\2}", answer) else WRONG
         if re.fullmatch(r"\d{1,2}:\d\d", gold):  # equal texts were right already
             return WRONG
-        golds, answers = gold.split(":"), answer.replace(r"\text{to}", ":").split(":")
+        golds, answers = gold.split(":"), re.sub(r"\\text\{to ?(\d*)\}", r":\1", answer).split(":")
         number = read_number(answer)
         if len(golds) == 2 and number is not None and number.kind == "fraction":
             answers = [str(number.value.numerator), str(number.value.denominator)]
@@ -329,6 +344,11 @@ class _Matcher:
         if a[2] != b[2]:
             return WRONG
         return self.match(a[0], renamed(b[0], b[1], a[1]))
+
+    def _bound(self, gold: str, answer: str) -> str | None:
+        """What holds for all x, where only one of both says so."""
+        bare = unqualified(gold), unqualified(answer)
+        return self.match(*bare) if (bare[0] == gold) != (bare[1] == answer) else None
 
     def _option(self, gold: str, answer: str) -> str | None:
         """Letters of options, and values behind a letter; None where the gold says neither."""
@@ -393,25 +413,6 @@ def _base(name: str) -> str:
     return _BASES.get(name, name)
 
 
-def _are_other_things(gold: str, answer: str) -> bool:
-    """Whether two equations name other things on the left: AB = 5 and AC = 5. Two variables may
-    change sides: y = x/2 and x = 2y."""
-    names = left_side(gold), left_side(answer)
-    if not all(map(is_name, names)) or all(re.fullmatch("[A-Za-z]", name) for name in names):
-        return False
-    return are_other_names(*names)
-
-
-def _other_left_side(gold: str, answer: str) -> bool:
-    """Whether two equations have other letters on the left: y = x/2 and x = 2y."""
-    a, b = left_side(gold), left_side(answer)
-    if a == b or not (a and b) or not (is_name(a) or is_question(a)):
-        return False
-    if is_name(a) and is_name(b):
-        return are_other_names(a, b)
-    return is_question(b)
-
-
 def _other_signs(gold: str, answer: str) -> bool:
     """Whether only capitals differ, or primes do, which math-verify does not always see."""
     a, b = (TEXT_MACRO.sub("", text) for text in (gold, answer))
@@ -426,9 +427,12 @@ def _same_words(gold: str, answer: str) -> str | None:
     )
     if a == b and re.search(r"\\text\{|[\u4e00-\u9fff]", gold) and "\\" not in a:
         return CORRECT
-    if not ONLY_WORDS.fullmatch(gold) or re.search(r"\d", a) or a in MEANINGS:
+    if not ONLY_WORDS.fullmatch(gold) or re.search(r"\d", a) or gold.lower() in NUMBER_WORDS:
         return None
-    a, b = (_ARTICLE.sub("", words) for words in (a, b))
+    a, b = (_ARTICLE.sub("", without_filler(words)) for words in (a, b))
+    if a in MEANINGS:
+        return None
+    a, b = (_ALIKE.get(words, words) for words in (a, b))
     is_yes_or_no = a in ("yes", "no") and re.match(rf"{a}[,.;:] ", b)
     is_denied = is_yes_or_no and _DENIED[a].search(b[len(a) :])
     return CORRECT if a == b or (is_yes_or_no and not is_denied) else WRONG

@@ -56,6 +56,7 @@ def is_same_option(gold: str, answer: str) -> bool | None:
     if len(letters) > 1:
         found = _BETWEEN.sub("", bare(answer))
         return bool(_LETTERS.fullmatch(found)) and sorted(found) == list(letters)
+    answer = answer.upper() if re.fullmatch(r"\(?[a-d]\)?", answer) else answer
     option = _OPTION.fullmatch(bare(answer))
     if not option or (option[1] or option[2]) != letters:
         return False

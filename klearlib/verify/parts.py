@@ -36,6 +36,16 @@ _DOMAIN = re.compile(
     rf"(?:(?P<name>[a-z])(?:{_IS_AN_INTEGER})"
     r"|\\text\{(?:for )?(?:any |an )?integer\}(?P<named>[a-z]))(?(open)\))"
 )
+_LETTERS = r"[a-zA-Z](?:,[a-z])*"
+_QUALIFIER = re.compile(  # for all real x, (n >= 1), where c is a constant
+    rf"[,;]? ?\(?\\text\{{,? ?(?:for|where|with) (?:all|any|every|each|some \w)[^{{}}\d]*\}}"
+    rf"{_LETTERS}"
+    r"(?:\\in ?\\mathbb\{[A-Z]\}(?:\^[*+])?|\\ge ?[01])?\)?\Z"
+    rf"|(?:[,;] ?|\(){_LETTERS}\\in ?\\mathbb\{{[RC]\}}\)?\Z"
+    r"|(?:[,;] ?|\(|\\text\{for\})[kn]\\ge ?[01]\)?\Z"
+    rf"|[,;]? ?\\text\{{(?:where|with)\}}{_LETTERS}\\text\{{is (?:an?|any)(?: \w+)* constant\}}\Z"
+    r"|\\text\{only\}\Z"
+)
 _TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")  # ]0, 1[, as in France
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
@@ -55,6 +65,12 @@ def with_domain(text: str) -> tuple[str, str, str] | None:
     set_ = (match["set"] or "Z") + re.sub("[{}^_]", "", match["more"] or "")
     set_ = "N*" if set_ in {"N+", "Z+"} else set_
     return match["text"].strip(), match["name"] or match["named"], set_
+
+
+def unqualified(text: str) -> str:
+    """Without the words behind a value that bound nothing: f(x) = x for all real x."""
+    bare = _QUALIFIER.sub("", text)
+    return bare if bare.strip() else text
 
 
 def renamed(text: str, name: str, other: str) -> str:

@@ -51,9 +51,11 @@ _SIGNS = {
     **dict.fromkeys("\u2212\u2013\u2010\u2011\u2012\ufe63\uff0d", "-"),
     **dict.fromkeys("\u00f7\u2044\u2215", "/"),
     **{"\u2103": r"\degree C", "\u3001": ", "},
+    **dict.fromkeys("\u2705\u2713\u2714\ufe0f\U0001f389", ""),
 }
 _RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a\u207f"
 _LOWERED = "\u2080\u2081\u2082\u2083\u2084\u2085\u2086\u2087\u2088\u2089"
+_CIRCLED = re.compile("[\u2460-\u2473](?:[\u3001,\uff0c\u548c ]*[\u2460-\u2473])+")
 _RUNS = tuple(
     (re.compile(f"[{signs}]+"), str.maketrans(signs, plain), mark)
     for signs, plain, mark in ((_RAISED, "0123456789-+n", "^"), (_LOWERED, "0123456789", "_"))
@@ -64,7 +66,7 @@ _TYPED = (
     (re.compile(r">="), r"\\ge "),
     (re.compile(r"(?<![\d)])!="), r"\\ne "),  # 3!=6 is a factorial
     (re.compile(r"(?<=\w)\*\*(?=[\w(])"), "^"),
-    (re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"(?:(?<![\\A-Za-z])|\\)sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"(?<![\\A-Za-z])sqrt(?=\{)"), r"\\sqrt"),
     (re.compile(r"\\! *"), ""),
 )
@@ -147,6 +149,8 @@ _NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?)(?: (?=\D)|(?=[\u4e00-
 TEXT_MACRO = re.compile(r"\\text\{([^{}]*)\}")
 """Words in a plain text."""
 _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
+_PER_UNIT = re.compile(r"(?<=\d) ?/ ?\\text\{(\w+)\}\Z")  # 28/month
+_UNIT_AND = re.compile(r"(?<=\d) ?\\text\{(\w+) (and|or)\}(?= ?[-+]?\d)")  # 5 cm and 7 cm
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
     """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
@@ -155,7 +159,8 @@ _SHORT_WORDS = names(
     pct ways way pts"""
 )
 _QUANTITY = re.compile(  # 35 years old, 12 red balls
-    r"((?:[^A-Za-z\\]*= ?)?[-+\0]*\d[\d.,]*%?(?: ?/ ?\d+)?) ((?:[A-Za-z]+ )+[A-Za-z]+\.?)", re.ASCII
+    r"((?:[^A-Za-z\\]*= ?)?[-+\0]*\d[\d.,]*%?(?: ?/ ?\d+)?) ((?:[A-Za-z-]+ )+[A-Za-z-]+\.?)",
+    re.ASCII,
 )
 _ORDINAL = re.compile(  # 20th, 20^{th}
     r"(\A\d+(?=[a-z]{2}\Z)|\d(?=\^))(?:\^\{?(?:\\text\{)?)?(?:st|nd|rd|th)\}?\}?"
@@ -181,6 +186,8 @@ def plain_text(text: str) -> str:
     """
     for run, digits, mark in _RUNS:
         text = run.sub(lambda m, d=digits, s=mark: s + "{" + m[0].translate(d) + "}", text)
+    if _CIRCLED.fullmatch(text):  # statements 1 and 3, not 13
+        text = ", ".join(re.findall("[\u2460-\u2473]", text))
     text = unicodedata.normalize("NFKC", text.translate(_SIGN_TABLE)).translate(_SIGN_TABLE)
     text = "".join(c for c in text if c.isprintable() or c.isspace())
     text = _BLANKS.sub(" ", text).strip()
@@ -244,7 +251,8 @@ def _join_texts(text: str) -> str:
             text,
             _TWO_TEXTS.sub(lambda m: rf"\text{{{m[1].strip()} {m[2].strip()}}}", text),
         )
-    return re.sub(r"\\text\{\s*([^{}]*?)\s*\}", r"\\text{\1}", text)
+    text = re.sub(r"\\text\{\s*([^{}]*?)\s*\}", r"\\text{\1}", text)
+    return _PER_UNIT.sub(r"\\text{/\1}", _UNIT_AND.sub(r"\\text{\1}\\text{\2}", text))
 
 
 def _parsed(text: str) -> list | None:
@@ -346,12 +354,15 @@ class _Writer:
         """A number, a constant or a variable that stands upright is what it would be without; a
         word stays a text."""
         outer, self.is_in_text = self.is_in_text, True
-        inner = self.write(rest.arguments(1)).replace("{", "").replace("}", "")
+        inner = self.write(rest.arguments(1))
         self.is_in_text = outer
+        if "\\" not in inner:  # a formula in a text keeps its braces
+            inner = inner.replace("{", "").replace("}", "")
         if outer:  # the outermost text decides
             return inner
         word = inner.strip()
-        if (function := _RENAMED.get(word, word)) in FUNCTIONS:
+        is_unit = word in {"min", "sec"} and not rest.is_argument()  # and no minimum, no secant
+        if (function := _RENAMED.get(word, word)) in FUNCTIONS and not is_unit:
             return f"\\{function} "
         if not word or "\\" in word or not any(c.isalpha() for c in word):
             return inner if "\\" in word or word[:1] not in ".,/:" else rf"\text{{{word}}}"
@@ -417,6 +428,13 @@ class _Rest:
         while self and isinstance(self.peek(), str) and self.peek().isdigit():
             self.place += 1
         return "".join(self.items[start : self.place])
+
+    def is_argument(self) -> bool:
+        """Whether what comes next is what a function is of, or its index."""
+        for item in self.items[self.place :]:
+            if item != " " and item not in _SPACES:
+                return isinstance(item, list) or bool(re.match(r"\\?[A-Za-z0-9(\[_|^]", item))
+        return False
 
     def option(self) -> list:
         """What stands in square brackets here, [] for nothing."""

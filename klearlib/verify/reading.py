@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from klearlib.verify.left_side import is_name, is_question, is_repeated, is_shifted
-from klearlib.verify.numbers import Number, read_number, same_number, without_unit
+from klearlib.verify.left_side import is_name, is_named, is_question, is_repeated, is_shifted
+from klearlib.verify.numbers import Number, Quantity, read_number, same_number, without_unit
 from klearlib.verify.parts import SEPARATOR, split
 from klearlib.verify.plain import plain_text
 
@@ -22,7 +22,7 @@ _LABEL = (
 _MARKER = re.compile(
     r"\A(?:\\text\{(?:(?:the |my |our )?(?:final |correct )?answers?(?: is| are)?|so|thus|hence"
     rf"|therefore|exactly|{_LABEL})\b[:, ]*(?P<rest>[^{{}}]*)\}}[:, ]*"
-    r"|(?:\\therefore|\\Rightarrow|=|:|\u5171) ?)",
+    r"|(?:\\therefore|\\Rightarrow|=|:|\u5171|\u7b54\u6848?[:\u662f\u4e3a]+) ?)",
     re.IGNORECASE,
 )
 ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
@@ -30,29 +30,32 @@ CHAIN = re.compile(
     r"(?<![<>:])(?:(?<!!)|(?<=[\d)]!))=|\\approx ?|:="
 )  # where a chain of equal sides is cut
 _OPERATIONS = re.compile(  # 68 x 2, and numbers with units
-    r"\\(?:times|cdot|sqrt|frac|binom|log|max|min|gcd|lcm)(?![a-z])|[lr](?:floor|ceil)"
+    r"\\(?:times|cdot|sqrt|frac|binom|log|max|min|gcd|lcm|bmod)(?![a-z])|[lr](?:floor|ceil)"
     r"|[CPA]_\{\d+\}\^\{\d+\}|(?<=\d) ?[xX] ?(?=\d)|(?<=\d) ?\\text\{[^{}]*\}"
 )
 # left to be worked out: integrals, sums, limits
 UNDONE = re.compile(r"\\(?:int|sum|prod|lim)(?![a-z])|\\frac\{d\}\{d")
-_MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
+_MEMBER = re.compile(r"(?:[A-Za-z]\w?|\([a-z](?:,[a-z])+\))\\in ?")
 _SET_BUILDER = re.compile(r"\A\\\{[A-Za-z](?:\\in ?\\mathbb\{R\})?[|:](.*)\\\}\Z")
 _POINT = re.compile(r"\A[A-Z](?=\([^()]*,[^()]*\)\Z)")  # the name in P(1,2)
 ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
-_NUMBER_WORDS = {
-    rf"\text{{{word}}}": read_number(str(value))
-    for value, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    )
+_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen twenty"
+)
+NUMBER_WORDS = {
+    rf"\text{{{word}}}": read_number(str(value)) for value, word in enumerate(_WORDS.split())
 }
 MEANINGS = {
     meaning: symbol
     for symbol, meanings in (
         (r"\mathbb{R}", "real numbers; all real numbers; all reals"),
         (r"\mathbb{R}", r"(-\infty,\infty); (-\infty,+\infty)"),
+        (r"(0,\infty)", r"(0,+\infty); \mathbb{R}^+; \mathbb{R}^{+}; \mathbb{R}_+; \mathbb{R}_{+}"),
         (r"\infty", r"+\infty; infinity; positive infinity"),
         (r"\emptyset", r"\{\}; empty set; the empty set; no solution; no solutions"),
         (r"\emptyset", "no real solution; no real solutions; has no solution; does not exist"),
+        (r"\emptyset", "dne"),
         (
             r"\text{infinitely many}",
             "infinitely many; infinitely many solutions; an infinite number",
@@ -60,6 +63,18 @@ MEANINGS = {
     )
     for meaning in meanings.split("; ")
 }
+
+
+_FILLER = re.compile(
+    r"\A(?:there (?:is|are)|it (?:is|will be)|on(?= \w+day)"
+    r"|the (?:limit|series|integral|sequence|sum)|the(?= \w+ player)) "
+    r"|(?<=[a-z])(?<!not) (?:exists?|wins(?: the game)?)\Z"
+)
+
+
+def without_filler(words: str) -> str:
+    """A statement in lower letters without words that say nothing: (there is) no solution."""
+    return _FILLER.sub("", words.lower())
 
 
 def unmarked(text: str) -> str:
@@ -85,7 +100,7 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=65536)
 def read(text: str, is_gold: bool = False) -> Reading:
     words = ONLY_WORDS.fullmatch(text)
-    text = MEANINGS.get(words[1].lower() if words else text, text)
+    text = MEANINGS.get(without_filler(words[1]) if words else text, text)
     equation = ""
     if "=" in text or "\\" in text:
         text = split(text, ARROW)[-1] if "\\lim" not in text else text
@@ -94,15 +109,16 @@ def read(text: str, is_gold: bool = False) -> Reading:
             text = sides[0]
         elif len(split(text, SEPARATOR)) == 1:
             is_answer = (
-                all(map(is_name, sides[:-1])) if is_gold else _is_answer(sides[:-1], sides[-1])
+                all(map(is_named, sides[:-1])) if is_gold else _is_answer(sides[:-1], sides[-1])
             )
             equation = "" if is_answer else text
             text = sides[-1]  # the answer ends its chain
         text = _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
         text = _SET_BUILDER.sub(r"\1", text)
         text = MEANINGS.get(text, text)
-    quantity = without_unit(_POINT.sub("", text))
-    number = read_number(quantity.text) or _NUMBER_WORDS.get(quantity.text.lower())
+    is_list = len(split(text, SEPARATOR)) > 1  # whose parts have units of their own
+    quantity = Quantity(text) if is_list else without_unit(_POINT.sub("", text))
+    number = read_number(quantity.text) or NUMBER_WORDS.get(quantity.text.lower())
     if quantity.times != 1:
         if number is None:
             return Reading(text, None, "", equation=equation)
@@ -130,7 +146,7 @@ def _is_asked(left: str, right: str) -> bool:
         return not is_shifted(left)
     if UNDONE.match(left) or not re.search("[A-Za-z]", _OPERATIONS.sub("", left)):
         return True
-    return is_question(left) and read(right).number is not None
+    return is_question(left) and not is_repeated(left, [right])
 
 
 def expression(reading: Reading) -> str:
