@@ -16,6 +16,10 @@ _BEHIND_TEXT = re.compile(r"(?P<fence>`{3,})[ \t]*(?P<label>[\w+#.-]*)[ \t]*\Z")
 _PYTHON_LABEL = re.compile(
     r"(?:\{?\.?(?:python|py|(?:ipython|pypy)(?=3))[-_]?[0-9.]*|\w+\.py)(?![\w+#./-])", re.IGNORECASE
 )
+_STATEMENT = re.compile(
+    r"^\s*(?:import\s|from\s.+\simport\s|def\s|class\s|for\s.+\sin\s|while\s|with\s|if\s.+:|print\s*\()"
+    r"|\binput\(|\bsys\.std|\blambda\b"
+)
 _LETTER = re.compile("[A-Za-z]")
 _WORD_LABEL = re.compile(r"[A-Za-z][\w+#-]*[ \t]*")
 _ENDS_PROSE = (":", "\uff1a", ">", "*")  # before a fence without label; "wrap it in ```" opens none
@@ -43,7 +47,7 @@ def last_code_block(text: str) -> str | None:
     Blocks are fenced as in CommonMark: three or more backticks or tildes, closed by as many or more
     of the same character, so a longer fence may hold a shorter one. A block labelled ``python``,
     ``py``, ``python3``, ``main.py`` or the like (in any case) is preferred; without such a block
-    the last one without a label is taken, one with letters first (6 is an output), and a block
+    the last one without a label is taken, a program first (`YES` is an output), and a block
     labelled as another language never is. Blocks of blanks are passed over.
 
     Where models leave CommonMark, the likely reading is taken: text may stand before an opening
@@ -69,7 +73,8 @@ def last_code_block(text: str) -> str | None:
     for block in _closed_blocks(lines):
         is_python = bool(_PYTHON_LABEL.match(block[0].label))
         if body := _body(lines, block) if is_python or not block[0].label else None:
-            found[2 if is_python else int(any(map(_LETTER.search, body)))] = body
+            looks = (_LETTER, _STATEMENT)
+            found[3 if is_python else sum(any(map(look.search, body)) for look in looks)] = body
     body = found[max(found)] if found else _last_pair(lines)
     if body is None:
         return None

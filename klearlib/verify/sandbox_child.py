@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from klearlib.verify import sandbox_asserts
+from klearlib.verify import sandbox_asserts, sandbox_proxies
 from klearlib.verify.sandbox_kernel import Filter, Ruleset, die_with_parent
 
 REPORT, CHANNEL = 3, 4
@@ -159,7 +159,7 @@ def play(role: str, limits: Limits, codes: Codes | None) -> NoReturn:
         os.lseek(0, 0, os.SEEK_END)
     gc.enable()
     if role == "test":
-        sandbox_asserts.test(arguments, limits.entry_point, CHANNEL, report, codes[0])
+        sandbox_proxies.test(arguments, limits.entry_point, CHANNEL, report, codes[0])
         os._exit(0)
     os._exit(_finish(_run(role, limits.entry_point, codes, arguments)))
 

@@ -144,7 +144,7 @@ def _confine(tier: str, folder: str | None) -> Confinement:
         )
     _drop_privileges(folder)
     os.chdir(folder)
-    os.environ.update(HOME=folder, TMPDIR=folder)
+    os.environ.update(HOME=folder, TMPDIR=folder, MPLCONFIGDIR=folder)
     kernel.die_with_parent(os.getppid())
     kernel.forbid_new_privileges()
     kernel.hide_memory()

@@ -514,7 +514,7 @@ def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
     """Fingerprints follow imports, so what runs in other processes must be imported here too."""
     code = "import sys, klearlib.verify.programs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = "sandbox_child sandbox_server sandbox_asserts"
+    names = "sandbox_child sandbox_server sandbox_asserts sandbox_proxies"
     names += " sandbox_values presets program_judge compare answer_judge judge_loop pool"
     assert {f"klearlib.verify.{name}" for name in names.split()} <= set(done.stdout.split())
 
