@@ -310,18 +310,45 @@ def test_proxies(tier):
 
 
 APART = [
-    ("def f(l): l.sort(); return l", "a = [3, 1]; r = f(a); assert r == [1, 3] and r is not a", "wrong_answer"),
+    (
+        "def f(l): l.sort(); return l",
+        "a = [3, 1]; r = f(a); assert r == [1, 3] and r is not a",
+        "wrong_answer",
+    ),
     ("def f(m): return m", "m = [[1]]; r = f(m); r[0][0] = 9; assert m == [[1]]", "wrong_answer"),
     ("def f(l): l.append(1); return l", "a = []; assert f(a) is a", "passed"),
     ("def f(l): return l[:]", "a = []; assert f(a) is not a", "passed"),
-    ("def f(n): print(n)", "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b: f(3)\nassert b.getvalue() == ''", "judge_error"),
-    ("def f(): return int(input())", "from unittest.mock import patch\nwith patch('builtins.input', return_value='3'): assert f() == 3", "judge_error"),
-    ("def f(x): raise SystemExit(2)", "try: f(1)\nexcept SystemExit as e: assert e.code == 2\nelse: assert False", "passed"),
+    (
+        "def f(n): print(n)",
+        "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b: f(3)\n"
+        "assert b.getvalue() == ''",
+        "judge_error",
+    ),
+    (
+        "def f(): return int(input())",
+        "from unittest.mock import patch\n"
+        "with patch('builtins.input', return_value='3'): assert f() == 3",
+        "judge_error",
+    ),
+    (
+        "def f(x): raise SystemExit(2)",
+        "try: f(1)\nexcept SystemExit as e: assert e.code == 2\nelse: assert False",
+        "passed",
+    ),
     ("def f(x): raise SystemExit(0)", "f(1)\nassert False", "runtime_error"),
-    ("import os\ndef f(x): os._exit(0)", "try: r = f(1)\nexcept BaseException: r = 'error'\nassert r == 'error'", "runtime_error"),
-    ("class C:\n n = 0\n def inc(self): self.n += 1\ndef f(): return C()", "import threading\nc = f(); ts = [threading.Thread(target=c.inc) for _ in range(20)]\nfor t in ts: t.start()\nfor t in ts: t.join()\nassert c.n == 20", "passed"),
+    (
+        "import os\ndef f(x): os._exit(0)",
+        "try: r = f(1)\nexcept BaseException: r = 'error'\nassert r == 'error'",
+        "runtime_error",
+    ),
+    (
+        "class C:\n n = 0\n def inc(self): self.n += 1\ndef f(): return C()",
+        "import threading\nc = f(); ts = [threading.Thread(target=c.inc) for _ in range(20)]\n"
+        "for t in ts: t.start()\nfor t in ts: t.join()\nassert c.n == 20",
+        "passed",
+    ),
     ("class B:\n def f(self): return 1\ndef f(): return 1", "class S(B): pass", "judge_error"),
-]  # fmt: skip
+]
 """A program, a test that could tell that both are not in one process, and what comes of it."""
 
 
