@@ -41,7 +41,8 @@ _NO_MARKER = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"^> ", re.MULTILINE)
-_BETWEEN_THOUSANDS = re.compile(  # 9{,}500, 9 500
+_BETWEEN_THOUSANDS = re.compile(  # 9{,}500, 9 500; "on day 3 100 people came" has two numbers
+    r"(?P<label>(?:=|\b(?:day|week|group|case|step|class|grade|team|year|page|level|round)) ?)?"
     r"(?<![\d.,])[1-9]\d{0,2}(?:(?:\{,\}|\\[,; ]|[ \u00a0\u2009\u202f])\d{3})+(?![\d-])"
 )
 _DASH = re.compile(r"(?<![\w)$])[\u2013\u2014](?=\$?\d)")  # a minus sign
@@ -146,7 +147,7 @@ def find_answer(text: str) -> Answer | None:
         answer = tagged[-1].strip()
         return Answer(answer, "marked") if answer else None
     text = _OPTION_THEN_MARKER.sub(r"The answer is \1", _DASH.sub("-", _QUOTED.sub("", text)))
-    text = _BETWEEN_THOUSANDS.sub(lambda m: re.sub(r"\D+", ",", m[0]), text)
+    text = _BETWEEN_THOUSANDS.sub(lambda m: m[0] if m["label"] else re.sub(r"\D+", ",", m[0]), text)
     for marker in reversed(list(_MARKED.finditer(text))):  # the last marker that gives an answer
         segment = text[marker.end() :].strip()
         if _NO_MARKER.search(text[: marker.start()]):

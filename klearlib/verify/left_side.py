@@ -32,13 +32,12 @@ _HELD = r"((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)"
 _RATIO = re.compile(rf"\\frac\{{{_HELD}\}}\{{{_HELD}\}}|([^/:]*)[/:]([^/:]*)")
 # a sum or a product, of vectors too, or what two sets have
 _JOINED = re.compile(r"\\(?:cdot|cap|cup) ?|[-+](?![^{}()]*[})])")
-_COORDINATES = re.compile(r"[xyz]*")
 # f(x+1), a_{n+1}, f(2x): what is named so is not what f(x) or a_n names
 _SHIFTED = re.compile(
     r"[({][^(){}]*(?:(?<![A-Za-z])[a-z][-+]|(?<=[-+\d])[a-z](?![a-z]))[^(){}]*[)}]"
 )
 _STATEMENT = re.compile(
-    r"([^=,;]+)=(?:[^,;]*|[(\[][^()\[\]]*[)\]])|(\([^()=]*\))=.*|([^=]*\([^()]*\)[^=,;]*)=[^,;]*"
+    r"([^=,;]+)=(?:[^,;]*|[(\[][^()\[\]]*[)\]]|\\\{[^{}]*\\\})|(\([^()=]*\))=.*|([^=]*\([^()]*\)[^=,;]*)=[^,;]*"
 )
 _SEGMENT = re.compile(r"\\over(?:line|rightarrow)\{([A-Z]{2})\}|\|([A-Z]{2})\|")
 _MARK = re.compile(r"_\{([^{}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|m?\\(angle|max|min|triangle|lim) ?")
@@ -46,7 +45,7 @@ _POINTS = re.compile(r"\\text\{([A-Z]{2,3})\}")  # of an angle, which are no wor
 _EXPECTED = re.compile(r"\\mathbb\{([EP])\}(?:\[(.*)\])?")
 _ROOT = re.compile(r"([t-z])_\{\d\}")  # x_1 and x_2 may be told in any order
 _TUPLE = re.compile(r"\(([^()]*)\)=\((.*)\)")
-_ALL_EQUAL = re.compile(r"([A-Za-z](?:=[A-Za-z])+)=([^=,;A-Za-z]+)")
+_ALL_EQUAL = re.compile(r"([A-Za-z](?:=[A-Za-z])+)=((?:\\[a-z]+|[^=,;A-Za-z])+)")
 
 
 def is_name(side: str) -> bool:
@@ -65,9 +64,12 @@ def is_question(side: str) -> bool:
     return bool(_asked(side))
 
 
-def is_named(side: str) -> bool:
-    """Whether a gold answer names its value so: an equation in x and y is no value."""
-    return is_name(side) or not all(map(_COORDINATES.fullmatch, _asked(side) or [""]))
+def is_named(side: str, value: str) -> bool:
+    """Whether a gold answer names its value so: AB : CD = 2, and not x + y = 2."""
+    if is_name(side):
+        return True
+    is_sum = re.search(r"[-+]", side)
+    return is_question(side) and not is_sum and not re.search(r"(?<![\\A-Za-z])[A-Za-z]", value)
 
 
 def _asked(side: str) -> list[str]:

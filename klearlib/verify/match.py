@@ -24,6 +24,7 @@ from klearlib.verify.options import bare, is_same_option, with_letter
 from klearlib.verify.parts import (
     RELATION,
     items,
+    noun,
     ranges,
     renamed,
     split,
@@ -81,7 +82,7 @@ _ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
 _DENIED = {
     "yes": re.compile(
         r"\b(?:yes|no|nope|not|never|false|but|only|sometimes|unless|impossible|actually|kidding"
-        r"|wait|fails)\b|n't"
+        r"|wait|fails|if|when)\b|n't"
     ),
     "no": re.compile(
         r"(?<!not )\b(?:yes|true|possible|correct|wait|actually|kidding|it (?:does|can)"
@@ -238,11 +239,20 @@ class _Matcher:
                 order = names[0] or names[1]
                 values = [names[1][name] for name in order]
                 return self._in_order([*names[0].values()] or golds, values)
+        if names[0] and not (names[1] or are_roots(golds)):  # x = 12, y = 5: 12, 5
+            return self._in_order([each.partition("=")[2] for each in golds], answers)
         if len(golds) != len(answers) or len(golds) > MAX_ITEMS:  # one answer more or less is wrong
             return WRONG
         if len(golds) == 1 and (bracket == _SET) != (other == _SET):
             return self.match(golds[0], answers[0]) if bracket == _SET else WRONG
         if {bracket, other} <= {_SET, ""}:  # sets and bare lists have no order
+            nouns = [*map(noun, golds)], [*map(noun, answers)]
+            if all(nouns[0]) and len({*nouns[0]}) > 1:
+                if not any(nouns[1]):  # 18 chickens and 24 rabbits: 18, 24
+                    return self._in_order(golds, answers)
+                if {*nouns[1]} <= {*nouns[0]}:
+                    order = [nouns[1].index(each) for each in nouns[0] if each in nouns[1]]
+                    return self._in_order(golds, [answers[place] for place in order])
             return self._in_any_order(golds, answers, self.match)
         if {bracket, other} <= {"()", ""} or bracket == other:
             return self._in_order(golds, answers)
@@ -305,6 +315,8 @@ class _Matcher:
         is_asked = left[0] == left[1] or is_name(left[1]) or not re.search("[A-Za-z]", left[1])
         if not is_asked or (all(map(is_name, left)) and are_other_names(*left)):
             return WRONG  # 2x = 1, x^2 = 1
+        if not a and "=" in gold:
+            return WRONG
         if not a:  # 12 mod 7 without brackets is 5
             is_operation = _MOD.search(b[2]) or (not left[1] and "\\bmod" in answer)
             return WRONG if is_operation else self.match(gold, b[2])

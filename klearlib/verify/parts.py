@@ -36,16 +36,21 @@ _DOMAIN = re.compile(
     rf"(?:(?P<name>[a-z])(?:{_IS_AN_INTEGER})"
     r"|\\text\{(?:for )?(?:any |an )?integer\}(?P<named>[a-z]))(?(open)\))"
 )
-_LETTERS = r"[a-zA-Z](?:,[a-z])*"
+_FOR_ALL = r"[,;]? ?\(?\\text\{,? ?for (?:all|any|every|each)"
 _QUALIFIER = re.compile(  # for all real x, (n >= 1), where c is a constant
-    rf"[,;]? ?\(?\\text\{{,? ?(?:for|where|with) (?:all|any|every|each|some \w)[^{{}}\d]*\}}"
-    rf"{_LETTERS}"
-    r"(?:\\in ?\\mathbb\{[A-Z]\}(?:\^[*+])?|\\ge ?[01])?\)?\Z"
-    rf"|(?:[,;] ?|\(){_LETTERS}\\in ?\\mathbb\{{[RC]\}}\)?\Z"
+    rf"{_FOR_ALL}(?: (?:real|complex)(?: numbers?)?| reals?)?\}}[a-zA-Z](?:,[a-z])*"
+    r"(?:\\in ?\\mathbb\{[RC]\})?\)?\Z"
+    rf"|{_FOR_ALL}(?: (?:positive |non-?negative )?(?:integers?|natural numbers?))?\}}[nkm]"
+    r"(?:\\in ?\\mathbb\{[NZ]\}(?:\^[*+])?|\\ge ?[01])?\)?\Z"
+    r"|(?:[,;] ?|\()(?![kn]\\)[a-zA-Z](?:,[a-z])*\\in ?\\mathbb\{[RC]\}\)?\Z"
     r"|(?:[,;] ?|\(|\\text\{for\})[kn]\\ge ?[01]\)?\Z"
-    rf"|[,;]? ?\\text\{{(?:where|with)\}}{_LETTERS}\\text\{{is (?:an?|any)(?: \w+)* constant\}}\Z"
+    r"|[,;]? ?\\text\{(?:for|with) (?:some|any|an?)(?: real| arbitrary)? constant\}[a-zA-Z]"
+    r"(?:\\in ?\\mathbb\{[RC]\})?\Z"
+    r"|[,;]? ?\\text\{(?:where|with)\}[a-zA-Z]"
+    r"\\text\{is (?:an?|any)(?: real| arbitrary)? constant\}\Z"
     r"|\\text\{only\}\Z"
 )
+_LETTER = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")  # ]0, 1[, as in France
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
@@ -69,8 +74,20 @@ def with_domain(text: str) -> tuple[str, str, str] | None:
 
 def unqualified(text: str) -> str:
     """Without the words behind a value that bound nothing: f(x) = x for all real x."""
-    bare = _QUALIFIER.sub("", text)
-    return bare if bare.strip() else text
+    match = _QUALIFIER.search(text)
+    if not match or _QUALIFIER.search(text[: match.start()]):  # two say more
+        return text
+    bare = text[: match.start()].strip()
+    letters = _LETTER.findall(re.sub(r"\\text\{[^{}]*\}|\\mathbb\{.\}|\\[a-z]+", " ", match[0]))
+    plain = re.sub(r"\\[A-Za-z]+", " ", bare)
+    is_bound = all(each in plain and not plain.startswith(f"{each}=") for each in letters)
+    return bare if bare and is_bound else text
+
+
+def noun(part: str) -> str:
+    """What a number counts, in the singular: 18 chickens."""
+    match = re.fullmatch(r"[-+\d.,/ ]+\\text\{([A-Za-z ]+)\}", part)
+    return match[1].strip().lower().removesuffix("s") if match else ""
 
 
 def renamed(text: str, name: str, other: str) -> str:
@@ -141,7 +158,7 @@ def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     """The variable ("" for none) and the intervals, as (bracket, low, high, bracket), that
     intervals, their union, or relations name."""
     if match := _REALS_BUT.fullmatch(text):
-        within = _without(_ALL, split(match[1] or match[2], _IN_BRACKETS))
+        within = _without(_REAL_LINE, split(match[1] or match[2], _IN_BRACKETS))
         return ("", within) if within else None
     if match := _SIZE.fullmatch(text):
         open_, close = ("[", "]") if "e" in match["sign"] else ("(", ")")
@@ -167,7 +184,7 @@ def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     return "", found
 
 
-_ALL = [("(", r"-\infty", r"\infty", ")")]
+_REAL_LINE = [("(", r"-\infty", r"\infty", ")")]
 
 
 def _but(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
@@ -178,7 +195,7 @@ def _but(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     holes = [_ALL_BUT.fullmatch(part) for part in parts]
     left = [p for p, hole in zip(parts, holes, strict=True) if not (hole or _REALS.fullmatch(p))]
     names = {hole["name"] for hole in holes if hole}
-    found = _relations(r"\text{and}".join(left)) if left else ("", _ALL)
+    found = _relations(r"\text{and}".join(left)) if left else ("", _REAL_LINE)
     if not names or found is None or len({*names, *filter(None, [found[0]])}) > 1:
         return None
     within = _without(found[1], [hole["point"] for hole in holes if hole])
@@ -194,7 +211,7 @@ def _without(within: list, points: Sequence[str]) -> list:
             is_known = value and all(
                 each or "\\infty" in end for each, end in zip(ends, (low, high), strict=True)
             )
-            if not is_known and within != _ALL:
+            if not is_known and within != _REAL_LINE:
                 return []
             if is_known and (
                 (ends[0] and value.value <= ends[0].value)

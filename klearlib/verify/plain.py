@@ -149,7 +149,7 @@ _NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?)(?: (?=\D)|(?=[\u4e00-
 TEXT_MACRO = re.compile(r"\\text\{([^{}]*)\}")
 """Words in a plain text."""
 _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
-_PER_UNIT = re.compile(r"(?<=\d) ?/ ?\\text\{(\w+)\}\Z")  # 28/month
+_PER_UNIT = re.compile(r"(?<=\d) ?/ ?\\text\{(hour|minute|second|day|week|month|year)\}\Z")
 _UNIT_AND = re.compile(r"(?<=\d) ?\\text\{(\w+) (and|or)\}(?= ?[-+]?\d)")  # 5 cm and 7 cm
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
@@ -252,7 +252,8 @@ def _join_texts(text: str) -> str:
             _TWO_TEXTS.sub(lambda m: rf"\text{{{m[1].strip()} {m[2].strip()}}}", text),
         )
     text = re.sub(r"\\text\{\s*([^{}]*?)\s*\}", r"\\text{\1}", text)
-    return _PER_UNIT.sub(r"\\text{/\1}", _UNIT_AND.sub(r"\\text{\1}\\text{\2}", text))
+    text = _UNIT_AND.sub(r"\\text{\1}\\text{\2}", text)
+    return _PER_UNIT.sub(r"\\text{/\1}", text)
 
 
 def _parsed(text: str) -> list | None:

@@ -107,16 +107,31 @@ _ATTAINED = re.compile(
     r"|(?:when|at|for)\s+\$?[A-Za-z]\$?\s*=\s*[^\s,?]+?(?:\s+and\s+\$?[A-Za-z]\$?\s*=\s*\S+)?[.$\s]*)\Z",
     re.IGNORECASE | re.DOTALL,
 )
-_DETAIL = re.compile(  # $20 + $5 = $25 for selling 14 peaches
-    r"(?!.*\b(?:is|are|was|were|has|have|had|gives?|gets?|makes?)\b)[^,;:=]*?"
-    r"\b(?:for|in|after|over|during|within|from|of|per|by|on|with|at|to|than)\b[^,;:=]*",
+# $20 + $5 = $25 for selling 14 peaches: a statement, and one detail of it
+_CLAIMS = re.compile(
+    r"(?!\W*(?:at|with|after|before|by|when|since|if|\w+ing)\b).*\b(?:is|are|was|were|will|can|could"
+    r"|would|has|have|had|spends?|spent|gets?|got|makes?|made|takes?|took|needs?|earns?|saves?|pays?"
+    r"|paid|eats?|ate|sells?|sold|buys?|bought|reads?|drives?|drove|runs?|ran|\w+ed)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_DETAIL = re.compile(
+    r"(?: [A-Za-z'.-]+){0,5}? (?:(?:for|after)(?: \w+ing)?|in|over|during|on|of|to|from|per|than)"
+    r"(?: (?!\w*(?:ing|s) \d)[\w'$%.-]+){1,8}",
     re.IGNORECASE,
 )
+_NO_DETAIL = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|gives?|gets?|makes?|leav\w+|leaves|yields?|equals?|results?"
+    r"|remains?|keeps?|needs?|holds?|earned|totals?|find|obtain)\b|\band\b.*\d",
+    re.IGNORECASE,
+)
+_NUMERAL = r"(?:\d|\b(?:an?|one|two|three|four|five|six))"
 _TWO_UNITS = re.compile(  # 1 hour and 30 minutes: neither number is the answer
-    r"\d (?:weeks?|days?|hours?|hrs?|minutes?|dollars?|pounds?|feet|foot|years?"
-    r"|(?:kilo)?met(?:er|re)s?|kilograms?),? (?:and )?"
-    r"(?=\d+ (?:months?|days?|hours?|minutes?|seconds?|cents?|pence|inch(?:es)?"
-    r"|ounces?|(?:centi)?met(?:er|re)s?|grams?)\b)",
+    rf"{_NUMERAL} ?(?:full )?(?:weeks?|days?|hours?|hrs?|h|minutes?|mins?|dollars?|euros?|pounds?"
+    r"|feet|foot|ft|yards?|years?|(?:kilo)?met(?:er|re)s?|km|m|kilograms?|kg|liters?"
+    r"|miles?|tons?|gallons?|quarts?|dozen|degrees?)"
+    r",? (?:and |\+ )?\d+ ?(?:months?|days?|hours?|minutes?|mins?|seconds?|secs?|cents?|pence"
+    r"|inch(?:es)?|in|feet|ounces?|(?:centi)?met(?:er|re)s?|cm|m|grams?|g|milliliters?"
+    r"|yards?|pints?|cups?|pounds?|kilograms?|eggs|more)\b[^\d=]*\Z",
     re.IGNORECASE,
 )
 _OPTION_WORDS = re.compile(r"(?:\u9009\u9879|\u662f?\u6b63\u786e\u7684?)\Z")
@@ -200,6 +215,8 @@ def in_sentence(sentence: str, is_ended: bool) -> str | None:
     if _NO_CLAIM.search(sentence):
         return None
     sentence = _CONDITION.sub("", sentence)
+    if _TWO_UNITS.search(sentence.replace("$", "")):
+        return None
     said = _ATTAINED.sub("", sentence)
     if re.search(r"\d", said):
         sentence = said
@@ -237,8 +254,12 @@ def in_sentence(sentence: str, is_ended: bool) -> str | None:
     if not runs or (_TASK.match(bare) and "=" not in runs[-1][0]):
         return None
     worked_out = [place for place, run in enumerate(runs, 1) if "=" in run[0]]
-    if worked_out and _DETAIL.fullmatch(bare[runs[worked_out[-1] - 1].end() :]):
-        runs = runs[: worked_out[-1]]
+    if worked_out:
+        run = runs[worked_out[-1] - 1]
+        rest = bare[run.end() :]
+        is_claimed = _CLAIMS.match(bare[: run.start()]) and not _NO_DETAIL.search(rest)
+        if is_claimed and _DETAIL.fullmatch(rest.rstrip(". ")):
+            runs = runs[: worked_out[-1]]
     start = runs[-1].start()
     for run in reversed(runs[:-1]):  # "1 and 2" is one answer, or a hedge
         if not _JOINS.fullmatch(bare[run.end() : start]):
@@ -251,8 +272,6 @@ def in_sentence(sentence: str, is_ended: bool) -> str | None:
     # "sums up to 12 + 6 = 18" is worked out
     is_part = _ANOTHER_OF.search(bare[:start]) and "=" not in run[0]
     if not sign and (is_part or _FRAGMENT.search(bare[:start])):
-        return None
-    if any(both.end() == run.start() for both in _TWO_UNITS.finditer(bare)):
         return None
     if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest) or _TAKEN_BACK.search(rest):
         return None

@@ -16,7 +16,7 @@ from klearlib.verify.plain import plain_text
 _LABEL = (
     r"(?!(?:[a-z]+ )*(?:what|not?|none|nothing|nobody|never|hardly|half|double|twice|triple|squared"
     r"|cubed|root|inverse|reciprocal|opposite|negative|minus|except|wrong|false|incorrect|guess"
-    r"|more|less|fewer|than|over|under|least|most|bound|given|case|if|when|suppose|let)\b)"
+    r"|more|less|fewer|than|over|under|least|most|bound|given|case|error|sqrt|log|factorial|percent|cube|square|if|when|suppose|let)\b)"
     r"(?:[a-z]+(?: [a-z]+)? is|(?:[a-z]+ )?[a-z]{3,}(?=:))"
 )
 _MARKER = re.compile(
@@ -79,7 +79,9 @@ def without_filler(words: str) -> str:
 
 def unmarked(text: str) -> str:
     """Without "the answer is" in front of it."""
-    while match := _MARKER.match(text):  # markers follow each other: "so the answer is"
+    for _ in range(4):  # markers follow each other: "so the answer is"
+        if not (match := _MARKER.match(text)):
+            break
         rest = plain_text(rf"\text{{{match['rest']}}}") if match["rest"] else ""
         text = rest + text[match.end() :]
     return text
@@ -109,7 +111,9 @@ def read(text: str, is_gold: bool = False) -> Reading:
             text = sides[0]
         elif len(split(text, SEPARATOR)) == 1:
             is_answer = (
-                all(map(is_named, sides[:-1])) if is_gold else _is_answer(sides[:-1], sides[-1])
+                all(is_named(side, sides[-1]) for side in sides[:-1])
+                if is_gold
+                else _is_answer(sides[:-1], sides[-1])
             )
             equation = "" if is_answer else text
             text = sides[-1]  # the answer ends its chain
