@@ -47,7 +47,7 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
         )
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     made = claims_block(read_json(results_dir / "claims.json"), folder)
-    changed = f"{before}{line}\n{made}\n{end}{after}"[1:]
+    changed = f"{before}{line}\n{made.rstrip()}\n{end}{after}"[1:]
     if changed != text:
         write_text(readme.resolve(), changed)  # a link stays one
     return readme
