@@ -120,7 +120,7 @@ _DETAIL = re.compile(
     re.IGNORECASE,
 )
 _NO_DETAIL = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|gives?|gets?|makes?|leav\w+|leaves|yields?|equals?|results?"
+    r"\b(?:is|are|was|were|has|have|had|gives?|gets?|makes?|leav\w+|yields?|equals?|results?"
     r"|remains?|keeps?|needs?|holds?|earned|totals?|find|obtain)\b|\band\b.*\d",
     re.IGNORECASE,
 )
@@ -253,13 +253,7 @@ def in_sentence(sentence: str, is_ended: bool) -> str | None:
         return closed or None
     if not runs or (_TASK.match(bare) and "=" not in runs[-1][0]):
         return None
-    worked_out = [place for place, run in enumerate(runs, 1) if "=" in run[0]]
-    if worked_out:
-        run = runs[worked_out[-1] - 1]
-        rest = bare[run.end() :]
-        is_claimed = _CLAIMS.match(bare[: run.start()]) and not _NO_DETAIL.search(rest)
-        if is_claimed and _DETAIL.fullmatch(rest.rstrip(". ")):
-            runs = runs[: worked_out[-1]]
+    runs = _without_detail(bare, runs)
     start = runs[-1].start()
     for run in reversed(runs[:-1]):  # "1 and 2" is one answer, or a hedge
         if not _JOINS.fullmatch(bare[run.end() : start]):
@@ -280,6 +274,14 @@ def in_sentence(sentence: str, is_ended: bool) -> str | None:
     if not is_ended and (_GOES_ON.search(rest) or len(rest.split()) > _MOST_UNIT_WORDS):
         return None
     return f"{bare[start : run.end()].strip()} {_words(rest)}".rstrip(" .,;!?")
+
+
+def _without_detail(sentence: str, runs: list[re.Match]) -> list[re.Match]:
+    """The runs up to the last with an equals sign, where those behind it are a detail of it."""
+    end = max((place for place, run in enumerate(runs, 1) if "=" in run[0]), default=len(runs))
+    before, rest = sentence[: runs[end - 1].start()], sentence[runs[end - 1].end() :]
+    is_claimed = _CLAIMS.match(before) and not _NO_DETAIL.search(rest)
+    return runs[:end] if is_claimed and _DETAIL.fullmatch(rest.rstrip(". ")) else runs
 
 
 def _words(rest: str) -> str:

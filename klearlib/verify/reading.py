@@ -54,8 +54,7 @@ MEANINGS = {
         (r"(0,\infty)", r"(0,+\infty); \mathbb{R}^+; \mathbb{R}^{+}; \mathbb{R}_+; \mathbb{R}_{+}"),
         (r"\infty", r"+\infty; infinity; positive infinity"),
         (r"\emptyset", r"\{\}; empty set; the empty set; no solution; no solutions"),
-        (r"\emptyset", "no real solution; no real solutions; has no solution; does not exist"),
-        (r"\emptyset", "dne"),
+        (r"\emptyset", "no real solution; no real solutions; has no solution; does not exist; dne"),
         (
             r"\text{infinitely many}",
             "infinitely many; infinitely many solutions; an infinite number",
