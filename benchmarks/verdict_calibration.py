@@ -3,57 +3,44 @@
     python benchmarks/verdict_calibration.py                      # prints them
     python benchmarks/verdict_calibration.py --write docs/statistics.md
 
-Differences of arms are simulated from the measured variance components, in points, and judged by
-the rules of `klearlib.evaluate.statistics.decide`, worked out here on whole arrays with
+Paired differences of arms are simulated with the spread that `results/` show, in points, and judged
+by the rules of `klearlib.evaluate.statistics.decide`, worked out here on whole arrays with
 `scipy.stats`; tests/evaluate/test_calibration.py compares both word by word.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from common import arguments_of
 from scipy.stats import t, ttest_1samp
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 NUM_TRIALS = 100_000
 START, END = "<!-- verdict rates -->", "<!-- end of verdict rates -->"
 WORDS = ("supported", "contradicted", "no difference", "mixed", "undecided")
 SIGN = 0.025
-
-
-@dataclass(frozen=True)
-class Family:
-    """Standard deviations of a paired difference in points: between seeds, between problems, and of
-    a cell (seed x problem, one response each); P problems."""
-
-    name: str
-    seed: float
-    problem: float
-    cell: float
-    problems: int
-
-    def spread(self, *, other_problems: bool) -> float:
-        """Of one replicate's difference; other_problems: a replicate has problems of its own."""
-        drawn_anew = self.problem**2 if other_problems else 0.0
-        return float(np.sqrt(self.seed**2 + (self.cell**2 + drawn_anew) / self.problems))
-
-
-MATHS = Family("maths RL", 1.6, 0.0, 34.0, 480)
-CODE = Family("code RL", 1.9, 4.0, 36.0, 240)
-FULL_CODE = replace(CODE, problems=960)
-STUDENTS = Family("maths students", 3.0, 21.0, 51.0, 480)
 DESIGNS = (
-    ("mini: one world, margin 5", 5.0, ((MATHS, 4), (CODE, 3), (STUDENTS, 3)), False),
-    ("full: a world each, margin 2", 2.0, ((MATHS, 16), (FULL_CODE, 12)), True),
-    ("full: students, margin 5", 5.0, ((STUDENTS, 16),), True),
+    ("mini", 5.0, {"maths RL": "C1 C19", "code RL": "C9 C11", "students": "C5 C6 C7 C15"}),
+    (
+        "full",
+        2.0,
+        {
+            "maths RL": "C1 C8 C12",
+            "code RL": "C9 C11",
+            "rules in code RL": "C2",
+            "students": "C4 C5 C6 C7",
+        },
+    ),
+    ("full", 5.0, {"correct-only and mixed students": "C15"}),
 )
+"""Profile, margin in points, and the claims whose differences give the spread of a kind of run."""
 TRUTHS = {
     "null": (0.0,),
     "null, two comparisons": (0.0, 0.0),
-    "null beside +20": (0.0, 20.0),
     "inside: +1": (1.0,),
     "+2": (2.0,),
     "+5": (5.0,),
@@ -62,6 +49,18 @@ TRUTHS = {
     "-5": (-5.0,),
 }
 """True differences of a claim's comparisons, positive where the claim is right."""
+
+
+def spread_of(profile: str, claims: str) -> tuple[float, int]:
+    """Standard deviation of a replicate's difference, in points, pooled over the comparisons of
+    these claims, and the number of replicates."""
+    paths = sorted((RESULTS / profile).glob("*/replicates.csv"))
+    rows = pd.concat([pd.read_csv(path) for path in paths])
+    rows = rows[rows["claim"].isin(claims.split())]
+    differences = (100 * (rows["a"] - rows["b"])).groupby([rows["claim"], rows["comparison"]])
+    freedom = differences.count() - 1
+    pooled = (freedom * differences.var()).sum() / freedom.sum()
+    return float(np.sqrt(pooled)), int(differences.count().max())
 
 
 def simulated(
@@ -111,15 +110,16 @@ def rates(
 def tables(trials: int) -> str:
     """The markdown of docs/statistics.md."""
     parts = []
-    for title, margin, families, anew in DESIGNS:
-        lines = [f"| {title} | S | truth | {' | '.join(WORDS)} |"]
-        lines.append("| :--- | ---: | :--- |" + " ---: |" * len(WORDS))
-        for family, replicates in families:
-            spread = family.spread(other_problems=anew)
+    for profile, margin, families in DESIGNS:
+        lines = [f"| {profile}, margin {margin:g} | S | sd | truth | {' | '.join(WORDS)} |"]
+        lines.append("| :--- | ---: | ---: | :--- |" + " ---: |" * len(WORDS))
+        for family, claims in families.items():
+            spread, replicates = spread_of(profile, claims)
             for name, truth in TRUTHS.items():
                 found = rates(truth, spread, replicates, trials, margin=margin)
                 cells = " | ".join(f"{100 * found[word]:.1f}" for word in WORDS)
-                lines.append(f"| {family.name} | {replicates} | {name} | {cells} |")
+                kind = f"{family} ({claims.replace(' ', ', ')})"
+                lines.append(f"| {kind} | {replicates} | {spread:.2f} | {name} | {cells} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -144,8 +144,8 @@ class AlphaSweep(Experiment):
             "Groups without advantage are dropped before Eq. 13 takes its positives, so solved "
             "groups feed no arm's loss, and C8 and C19 judge alpha on mixed groups alone (D8 of "
             "docs/deviations.md); in notebook 09, at an alpha above 0, solved groups may feed it.",
-            "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
-            "its row alpha = 0 the standard GRPO loss.",
+            "Clipping by GPPO. On one machine the arm of alpha 0 is the GPPO arm of notebook 05; "
+            "the paper calls its row alpha = 0 the standard GRPO loss.",
             "The arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.statistics import Comparison, holm
+from klearlib.evaluate.statistics import holm
 from klearlib.experiments.judged import shares_in_corners
 from klearlib.experiments.own_rates import at_own_rates, counted, own_rates, swap_p, two_sided, word
 from klearlib.experiments.results import KINDS, last_fifth, not_judged_text
@@ -26,6 +26,7 @@ from klearlib.rl.rule_table import PUBLISHED
 
 _CLIP = (0.2, 0.28)  # of the published rules that have none of their own
 SECONDARY = (("clip_higher", "gppo"), ("gppo_ratio_low", "clip_higher"))
+LOW_CORNER = (("gppo_ratio_low", "gppo"), ("gppo_no_low", "gppo_ratio_low"), ("cispo", "gppo"))
 AA = "tis"
 """Clip-Higher by another name here: the sampler and the trainer agree to rounding."""
 
@@ -96,32 +97,36 @@ class Rules(RulePictures):
         "Each rule at its own learning rate, which the validation sets of the other replicates "
         "choose, minus Clip-Higher at its own, of the rates that both run at. In points; p by the "
         "paired t-test, two-sided, corrected by Holm over the rules (except TIS, the A/A pair), "
-        "and by swapping both rules in whole replicates, rates chosen again (p_swap). better: the "
-        "share of replicates in which the rule is above Clip-Higher. verdict: higher or lower "
-        "where the corrected p is at most 0.05; same where the 90 % interval is inside the margin.",
+        "and by swapping both rules in whole replicates, rates chosen again (p_swap; p_swap_holm "
+        "corrected alike). better: the share of replicates in which the rule is above Clip-Higher. "
+        "verdict, by the t-test: higher or lower where the corrected p is at most 0.05; same where "
+        "the 90 % interval is inside the margin.",
         columns="rule, source, own_rate, seeds, score, low, high, difference, diff_low, diff_high, "
-        "p, p_holm, p_swap, better, verdict",
+        "p, p_holm, p_swap, p_swap_holm, better, verdict",
         when=lambda e: bool(e.compared_rules),
         name="rules",
     )
     def rules_table(self) -> Rows:
-        pairs, tests = {}, {}
+        pairs, tests, swaps = {}, {}, {}
         for rule, seeds in self.compared_rules.items():
             rates = self.rates_of(rule, BASELINE)
             both = [self.values(each, seeds, rates) for each in (rule, BASELINE)]
             pairs[rule] = [np.stack(each) for each in zip(*both, strict=True)]
             tests[rule] = self._points(*at_own_rates(*pairs[rule]))
-        corrected = _corrected(tests)
+            swaps[rule] = swap_p(*pairs[rule])
+        corrected = _corrected({rule: two_sided(test) for rule, test in tests.items()})
+        swaps_corrected = _corrected(swaps)
         for rule, (scores, right) in pairs.items():
             (a, b), found = at_own_rates(scores, right), tests[rule]
             rates = self.rates_of(rule, BASELINE)
             chosen = ", ".join(counted(rates[place] for place in own_rates(right[0])))
             row = [self.titles[rule], self._source(rule), chosen, len(a), *seed_interval(a)]
             if rule == BASELINE:
-                yield [*row, *[np.nan] * 7, ""]
+                yield [*row, *[np.nan] * 8, ""]
                 continue
             p = corrected.get(rule, np.nan)
-            row += [found.value, found.low, found.high, two_sided(found), p, swap_p(scores, right)]
+            row += [found.value, found.low, found.high, two_sided(found), p]
+            row += [swaps[rule], swaps_corrected.get(rule, np.nan)]
             better = float(np.mean((a > b) + (a == b) / 2))
             yield [*row, better, "A/A pair" if rule == AA else word(found, p)]
 
@@ -198,7 +203,7 @@ class Rules(RulePictures):
             for rule, seeds in self.compared_rules.items()
         }
         tests = {rule: self._points(*(of.mean(0) for of in both)) for rule, both in scores.items()}
-        corrected = _corrected(tests)
+        corrected = _corrected({rule: two_sided(test) for rule, test in tests.items()})
         for rule, seeds in self.compared_rules.items():
             own, found = scores[rule][0], tests[rule]
             mine = self.at(max(rates)).with_seeds(seeds)
@@ -216,9 +221,10 @@ class Rules(RulePictures):
 
     @table(
         "Every rule at every learning rate: the score that decides, mean over replicates with 95 % "
-        "t interval, and metrics of the runs.",
-        columns="rule, learning_rate, seeds, score, low, high, collapsed, entropy, low_corner, "
-        "smallest_ratio, truncated",
+        "t interval, its difference from Clip-Higher's at the same rate, in points, paired, not "
+        "corrected, and metrics of the runs.",
+        columns="rule, learning_rate, seeds, score, low, high, difference, diff_low, diff_high, "
+        "collapsed, entropy, low_corner, smallest_ratio, truncated",
         name="rates",
     )
     def rates_table(self) -> Rows:
@@ -229,11 +235,37 @@ class Rules(RulePictures):
                     continue
                 scores = self.values(rule, seeds, [rate])[0][0]
                 row = [self.titles[rule], f"{rate:g}", len(seeds), *seed_interval(scores)]
+                both = self.at(rate).common_seeds([rule, BASELINE])
+                if rule == BASELINE or len(both) < 2:
+                    row += [np.nan] * 3
+                else:
+                    found = self._points(*self._pair(rule, BASELINE, both, rate))
+                    row += [found.value, found.low, found.high]
                 row += [float(self._collapsed(mine, rule, seeds).mean())]
                 row += [last_fifth(mine.curve("train/entropy"))]
                 row += [mine.mean("train/token_share_low_negative")]
                 row += [float(mine.curve("train/ratio_min")["value"].min())]
                 yield [*row, last_fifth(mine.curve("rollout/truncated_rate"))]
+
+    @table(
+        "GPPO's low corner at each learning rate: differences in points, paired by replicate, with "
+        "95 % t interval and median, not corrected. E1 and E8 are the first two at the deciding "
+        "rate. CISPO has GPPO's constant there too.",
+        columns="difference, learning_rate, seeds, value, low, high, median",
+        when=lambda e: all(rule in e.rules for rule in FIRST),
+    )
+    def low_corner(self) -> Rows:
+        for a, b in LOW_CORNER:
+            for rate in self.rates_of(a, b) if a in self.rules else ():
+                if len(seeds := self.at(rate).common_seeds([a, b])) > 1:
+                    pair = self._pair(a, b, seeds, rate)
+                    found, middle = self._points(*pair), 100 * np.median(pair[0] - pair[1])
+                    row = [f"{self.titles[a]} - {self.titles[b]}", f"{rate:g}", len(seeds)]
+                    yield [*row, found.value, found.low, found.high, middle]
+
+    def _pair(self, a: str, b: str, seeds: Sequence[int], rate: float) -> list[np.ndarray]:
+        """The scores [seeds] of two rules at one learning rate."""
+        return [self.values(rule, seeds, [rate])[0][0] for rule in (a, b)]
 
     @table(
         "What was written at the deciding rate: the responses kept from the first step, which all "
@@ -331,13 +363,16 @@ class Rules(RulePictures):
             "follows E1 in a fixed sequence and is tested only if E1 is supported.",
             "A rule has the constants and the averaging of its paper or its authors' code (column "
             "source), and 0.2 and 0.28 where they give no clip range.",
+            "Choosing a rate by the other replicates costs a rule whose two best rates are nearly "
+            "tied: a replicate that favours one of them leaves the others favouring the other. The "
+            "table of rates compares rules at one rate.",
             "TIS corrects for the sampler, which here computes as the trainer does, so TIS equals "
             "Clip-Higher up to rounding: this A/A pair shows the noise of training.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
 
 
-def _corrected(tests: Mapping[str, Comparison]) -> dict[str, float]:
+def _corrected(p_values: Mapping[str, float]) -> dict[str, float]:
     """Rule -> its two-sided p-value, corrected by Holm over the rules other than Clip-Higher."""
-    family = [rule for rule in tests if rule not in (AA, BASELINE)]
-    return dict(zip(family, holm([two_sided(tests[rule]) for rule in family]), strict=True))
+    family = [rule for rule in p_values if rule not in (AA, BASELINE)]
+    return dict(zip(family, holm([p_values[rule] for rule in family]), strict=True))

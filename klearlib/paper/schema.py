@@ -89,7 +89,8 @@ class Claim:
     text and the limits of the test. `statistic` is a word of `STATISTICS` (None where nothing is
     compared), `margin` the smallest difference that matters, None for that of the profile.
     `expectation` says what is expected and by whom, "" for a claim of the paper. `test` is a word
-    of `TESTS`, with its reason in `why`.
+    of `TESTS`, with its reason in `why`. `exploratory_at`: profiles whose settings were changed
+    after a first result was known.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Claim:
     statistic: str | None = None
     margin: float | None = None
     expectation: str = ""
+    exploratory_at: tuple[str, ...] = ()
 
     def paper_text(self) -> str:
         """The paper's own numbers in one line; of an exploration, what is expected."""

@@ -42,7 +42,7 @@ KINDS = {
 }
 """What each kind of test means, the most informative first."""
 
-_CELL = 92
+_CELL = 76
 """The most characters of differences in a cell of the front page."""
 _FOLDER = Path(__file__).parent
 
@@ -85,15 +85,31 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("; ") if line]
 
 
-def in_short(measured: str) -> str:
-    """As many of the differences as fit in a cell of the front page, and how many more there are.
+def in_short(entry: dict) -> str:
+    """As many of a claim's differences as fit in a cell of the front page, and how many more there
+    are; where one contradicts the claim, the clearest first.
 
-    >>> in_short("; ".join(f"{letter} - b: +1.9 points [-0.7, +4.4]" for letter in "acde"))
+    >>> texts = "; ".join(f"{letter} - b: +1.9 points [-0.7, +4.4]" for letter in "acde")
+    >>> in_short({"measured": texts, "verdict": "undecided", "comparisons": []})
     'a - b: +1.9 points [-0.7, +4.4]; c - b: +1.9 points [-0.7, +4.4]; and 2 more'
     """
-    found = lines_of(without_counts(measured))
+    found = lines_of(without_counts(entry["measured"]))
+    tried = entry["comparisons"]  # none: a trend, whose lines are of arms
+    if entry["verdict"] == "contradicted" and tried:
+        signs = ("p_less", "p_greater") if entry["kind"] == "equivalence" else ("p_less",)
+        clearest = [min(comparison[sign] for sign in signs) for comparison in tried]
+        found = [found[i] for i in sorted(range(len(tried)), key=clearest.__getitem__)]
     count = next((n for n in range(len(found), 1, -1) if len("; ".join(found[:n])) <= _CELL), 1)
     return "; ".join(found[:count] + [f"and {len(found) - count} more"] * (count < len(found)))
+
+
+def holm_word(entry: dict) -> str:
+    """What a correction over all claims does to a claim's verdict; a claim of no difference is
+    corrected only over its own comparisons."""
+    if entry["survives_holm"] is not None:
+        return "stays" if entry["survives_holm"] else "falls"
+    signed = entry["verdict"] in ("supported", "contradicted")
+    return "within claim" if entry["kind"] == "equivalence" and signed else ""
 
 
 def without_counts(measured: str) -> str:
@@ -174,6 +190,7 @@ def _environment():
         "counts_text": counts_text,
         "families": families,
         "heading_anchor": _heading_anchor,
+        "holm": holm_word,
         "in_short": in_short,
         "lines": lines_of,
         "place": _place,

@@ -279,7 +279,8 @@ def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) ->
         settle = f"all {wanted} replicates"
         verdict = replace(verdict, verdict=statistics.UNDECIDED, reason="", settle=settle)
     rule, is_young = by.rule(about)
-    return with_words(replace(verdict, exploratory=is_young, rule=rule), [*found.words, part])
+    explores = is_young or by.profile in about.exploratory_at
+    return with_words(replace(verdict, exploratory=explores, rule=rule), [*found.words, part])
 
 
 def _trained(about: Claim, verdict: Verdict, by: Judging) -> Verdict:

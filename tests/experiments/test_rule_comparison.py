@@ -117,8 +117,19 @@ def test_every_rule_is_compared_at_its_own_rate(decides):
     assert common.loc["GPPO", "difference"] == pytest.approx(-12.5, abs=2)  # bad at one of two
     assert common.loc["Clip-Higher", "window"] == 2 and np.isnan(common.loc["GSPO", "window"])
     assert common.loc["GPPO", "window"] == 0  # its best, on either side of 2e-4
+    assert table.loc["GSPO", "p_swap_holm"] >= table.loc["GSPO", "p_swap"]
+    assert np.isnan(table.loc["TIS (A/A)", "p_swap_holm"])
     rows = e.table("rates")
     assert len(rows) == 4 * 3 + 2 * 2 and rows["seeds"].eq(6).all()
+    at = rows.set_index(["rule", "learning_rate"])["difference"]
+    assert abs(at["GPPO", "0.0001"]) < 3 and np.isnan(at["Clip-Higher", "0.0002"])
+    assert at["GPPO", "0.0002"] == pytest.approx(-25, abs=3)
+    assert at["GPPO", "0.0001"] + at["GPPO", "0.0002"] == pytest.approx(
+        2 * common.loc["GPPO", "difference"]
+    )
+    corner = e.table("low_corner").set_index(["difference", "learning_rate"])["value"]
+    assert corner["GPPO, F = r low - GPPO", "0.0002"] == pytest.approx(25, abs=3)
+    assert abs(corner["GPPO, F = r low - GPPO", "0.0001"]) < 3 and len(corner) == 2 * 3
     variants = e.table("variants").set_index("rule")
     assert variants.loc["GPPO", "minus_grid"] > 5 and np.isnan(
         variants.loc["Clip-Higher", "minus_clip_higher"]
@@ -148,7 +159,7 @@ def test_the_section_has_its_figures(decides):
     names = ["coefficients", "windows", "forest", "profile", "mechanism"]
     assert [each["name"] for each in written["figures"]] == names
     tables = {"rules", "common", "rates", "variants", "replicates", "looked_at"}
-    assert {each["name"] for each in written["tables"]} == tables | {"left_out"}
+    assert {each["name"] for each in written["tables"]} == tables | {"left_out", "low_corner"}
     left_out = e.table("left_out").set_index("left_out")
     assert left_out["seeds"].eq(2).all() and np.isnan(left_out.loc["nothing", "minus_nothing"])
     assert left_out.loc["r low, A < 0", "minus_nothing"] == pytest.approx(10.5)  # 10 and 11

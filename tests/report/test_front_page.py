@@ -13,6 +13,7 @@ import report_fakes as fakes
 from klearlib.errors import KlearError
 from klearlib.report.front_page import END, claims_block, start_marker, write_front_page
 from klearlib.report.page import build_report
+from klearlib.report.render import holm_word, in_short
 
 ROOT = Path(__file__).resolve().parents[2]
 MINI, GPU = start_marker("mini"), start_marker("gpu")
@@ -47,6 +48,27 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     measured = "a - b: +1.5 points \\[-2.0, +5.0\\]"
     assert row.endswith(f"| fair, n = 5 | {measured} | ▲ supported | falls |")
     assert re.search(r"^Not run: C2, C3, C4, .*, C26, E1, .*E8\.$", text, re.M)
+
+
+def test_the_clearest_difference_against_a_claim_comes_first():
+    compared = [{"p_less": 0.4, "p_greater": 0.6}, {"p_less": 0.001, "p_greater": 0.999}]
+    compared += [{"p_less": 1.0, "p_greater": 1e-9}]
+    entry = {
+        "measured": "; ".join(f"{arm} - b: {'long ' * 12}" for arm in "acd"),
+        "comparisons": compared,
+        "kind": "ordering",
+        "survives_holm": None,
+    }
+    first = {
+        (verdict, kind): in_short(entry | {"verdict": verdict, "kind": kind})[0]
+        for verdict in ("contradicted", "undecided")
+        for kind in ("ordering", "equivalence")
+    }
+    assert first["contradicted", "ordering"] == "c" and first["contradicted", "equivalence"] == "d"
+    assert first["undecided", "ordering"] == first["undecided", "equivalence"] == "a"
+    assert holm_word(entry | {"verdict": "contradicted", "kind": "equivalence"}) == "within claim"
+    assert holm_word(entry | {"verdict": "undecided", "kind": "equivalence"}) == ""
+    assert holm_word(entry | {"verdict": "supported", "survives_holm": False}) == "falls"
 
 
 def test_a_link_stays_one(results):
@@ -140,7 +162,7 @@ def test_what_the_front_page_says_is_what_was_measured():
         if claim:
             assert words in measured[claim], claim
             continue
-        rows = pd.read_csv(ROOT / table)[["value", "low", "high"]].to_numpy() * 100
+        rows = pd.read_csv(ROOT / table)[["difference", "diff_low", "diff_high"]].to_numpy()
         assert words in [f"{at:+.1f} points [{low:+.1f}, {high:+.1f}]" for at, low, high in rows]
 
 
@@ -165,7 +187,8 @@ def test_a_result_on_the_front_page_names_its_kind_of_test_and_its_replicates():
     sentences = re.split(r"(?<=\.) (?=[A-Z*\d])", found)
     for sentence in sentences:
         count = len(re.findall(r"\[[+-][\d.]+, [+-][\d.]+\]", sentence))
-        assert count <= 2 * len(re.findall(r"\([CE]\d+, [\w-]+, n = \d+", sentence)), sentence
+        named = re.findall(r"\((?:[CE]\d+, [\w-]+|not registered), n = \d+", sentence)
+        assert count <= 2 * len(named), sentence
     falls = {c for c, every in entries.items() if every[-1]["survives_holm"] is False}
     under = next(each for each in sentences if "fall under Holm" in each)
     assert {*re.findall(r"\(([CE]\d+),", under)} <= falls

@@ -19,7 +19,7 @@ from klearlib.evaluate.statistics import compare, replicates_needed
 from klearlib.experiments.catalogue import experiments, rebuild
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
-from klearlib.report.render import VERDICT_SHAPES, plain, without_counts
+from klearlib.report.render import VERDICT_SHAPES, holm_word, plain, without_counts
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 COMMITTED = ("mini", "full", "full-E2", "full-E3", "full-E4", "next")
@@ -235,7 +235,7 @@ def test_the_readme_shows_the_claims_of_claims_json(folder):
         assert cells[4] == f"{VERDICT_SHAPES[entry['verdict']]} {entry['verdict']}{young}"
         assert cells[5] == entry["test"] == paper_claim(entry["claim"]).test
         assert cells[6] == plain(entry["reason"])
-        assert cells[8] == {True: "stays", False: "falls", None: ""}[entry["survives_holm"]]
+        assert cells[8] == holm_word(entry)
 
 
 @pytest.mark.parametrize(
