@@ -95,7 +95,7 @@ class RulePictures(RuleGrid):
     @figure(
         "Performance profiles: the share of replicates and common learning rates in which a rule "
         "scores at least the value on the x axis; higher is better everywhere.",
-        alt="One falling line for each rule, with those of all other rules in grey behind it.",
+        alt="A panel with a falling line for each rule, and Clip-Higher's in grey beside it.",
         when=lambda e: bool(e.compared_rules),
     )
     def profile(self) -> Figure:
@@ -104,7 +104,8 @@ class RulePictures(RuleGrid):
             {
                 self.titles[rule]: self.values(rule, seeds, rates)[0].ravel()
                 for rule, seeds in self.compared_rules.items()
-            }
+            },
+            beside=self.titles[BASELINE],
         )
 
     @figure(

@@ -127,8 +127,9 @@ def two_worlds(frames: Mapping[str, pd.DataFrame], rules: Mapping[str, str]) -> 
     return figure
 
 
-def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
-    """A panel for each rule: the share of its scores, fractions, that are at least x."""
+def profiles(scores: Mapping[str, np.ndarray], *, beside: str) -> Figure:
+    """A panel for each rule: the share of its scores, fractions, that are at least x, and in grey
+    that of the rule `beside`."""
     import pandas as pd
 
     if not scores:
@@ -141,8 +142,7 @@ def profiles(scores: Mapping[str, np.ndarray]) -> Figure:
         count = len(places)
         figure, axes = _grid(count, "score, percent", most=5, width=2.5, height=2.2, room=0.6)
         for axis, (name, own) in zip(axes, places.items(), strict=True):
-            for other in places.values():
-                axis.step(*other, where="pre", color=_PALE, linewidth=0.8)
+            axis.step(*places[beside], where="pre", color=_PALE, linewidth=2.2)
             axis.step(*own, where="pre", color=_UP, linewidth=2.2)
             axis.set_ylim(-0.02, 1.02)
             axis.set_title(textwrap.fill(name, _TITLE_CHARS))
