@@ -46,6 +46,7 @@ def respond(
     test_timeout_s: float,
     test_memory_mb: int,
     compute: dict,
+    think_tags: str = "required",
 ) -> None:
     """Stage ``responses``: `num_responses` responses of ``inputs["model"]/model`` to every problem
     of the file `problems` of ``inputs["problems"]``, judged by that problem's own tests or answer,
@@ -60,6 +61,7 @@ def respond(
         temperature, top_p, max_new_tokens: of the sampling, see `SamplingSettings`.
         test_timeout_s, test_memory_mb: limits of one test of a program.
         compute: the fields of `klearlib.policy.compute.Compute`.
+        think_tags: ``"required"``, or ``"optional"``: responses are judged with or without them.
 
     Raises:
         Stopped: a stop was asked for.
@@ -90,7 +92,11 @@ def respond(
             seeded = replace(settings, seed=derive_seed(seed, "responses", teacher, start))
             groups = engine.sample_groups(chosen, group_size=num_responses, settings=seeded)
             judged = judge_responses(
-                chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
+                chosen,
+                groups,
+                test_timeout_s=test_timeout_s,
+                test_memory_mb=test_memory_mb,
+                require_think=think_tags == "required",
             )
             for problem, group, verdicts in zip(chosen, groups, judged, strict=True):
                 rates.append(pass_rate_of(problem.id, verdicts))
