@@ -286,6 +286,22 @@ def test_tokens_pushed_down_are_compared_at_the_same_rates(project):
     assert gppo - clip_higher == pytest.approx([0.02, 0.02])
 
 
+def test_a_replicate_that_idled_through_its_first_half_is_left_out_of_tokens_pushed_down(project):
+    def metrics(cell):
+        idle = cell == ("gppo", 1e-3, 1)
+        return lambda step: {"train/pushed_down_share": None if idle and step <= 10 else 0.6}
+
+    finish_grid(metrics=metrics)
+    found = Clipping(GRID).evidence()["C25"]
+    assert found.replicates == [0] and verdicts(Clipping(GRID))["C25"]["verdict"] != "supported"
+
+
+@pytest.mark.parametrize("unmeasured", [{"engine": "verl"}, {"options": {"policy_lag": 1}}])
+def test_what_moves_after_a_step_is_not_measured_everywhere(unmeasured):
+    found = clipping(**unmeasured).evidence()["C25"]
+    assert found == "log-probabilities after a step are not measured with policy_lag or on verl"
+
+
 def test_a_grid_of_which_nothing_is_done_publishes(project):
     e = Clipping(GRID)
     assert len(section(e)["missing"]) == 9 * (len(TUNING) + 2) and e.table("rates").empty
