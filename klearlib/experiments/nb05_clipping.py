@@ -57,7 +57,8 @@ class Clipping(ClippingArms):
     @cached_property
     def gradients(self) -> Frame:
         p = self.params
-        return objectives.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
+        others = {name: rule for name, rule in self.others.items() if rule.weights is None}
+        return objectives.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=others)
 
     @cached_property
     def others(self) -> dict[str, Rule]:

@@ -154,8 +154,8 @@ def test_a_teacher_without_think_tags_is_judged_as_rl_is_told(
     small, tmp_path, monkeypatch, tags, reason
 ):
     def sample_groups(_, problems, **how):
-        tail = ((1,), (2,), (-1.0,))
-        return [[Response(p.id, p.prompt, *tail, f"\\boxed{{{p.answer}}}", False)] for p in problems]
+        texts = [f"\\boxed{{{problem.answer}}}" for problem in problems]
+        return [[Response("a", "?", (1,), (2,), (-1.0,), text, False)] for text in texts]
 
     monkeypatch.setattr(TransformersEngine, "sample_groups", sample_groups)
     respond(RunFolder(tmp_path), small, **SMALL, think_tags=tags)

@@ -346,6 +346,11 @@ def test_corner_table_is_the_papers_and_shows_what_the_dual_clip_breaks():
     assert table.loc["gppo_released", "r high, A < 0"].startswith("0 to")
 
 
+def test_rules_that_weigh_responses_are_not_in_the_table_of_coefficients():
+    labels = [*clipping(rules=read_rules([*RULES, "gspo", "sapo"])).table("rules")["rule"]]
+    assert "SAPO" in labels and "GSPO" not in labels
+
+
 def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypatch):
     """The released code's dual clip, taken for the paper's GPPO, is "not reproduced"."""
     honest = demo.gradient_check(eps_low=0.2, eps_high=0.28)
