@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import RATES, pass_rate_of
 from klearlib.data.lines import write_lines
+from klearlib.data.marks import prefilled
 from klearlib.data.problems import read_problems
 from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import Stopped
@@ -29,7 +29,6 @@ RESPONSES = "responses.parquet"
 CARD = "card.json"
 
 _CHUNK = 64  # problems that are sampled and judged together
-_OPENED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
 
 def respond(
@@ -120,5 +119,5 @@ def respond(
 
 def whole_text(response: Response) -> str:
     """A response's text with the opening think tag, also where the chat template wrote it."""
-    opened = _OPENED.search(response.prompt[-200:])
+    opened = prefilled(response.prompt)
     return (opened[0] if opened else "") + response.text
