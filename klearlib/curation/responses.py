@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import RATES, pass_rate_of
 from klearlib.data.lines import write_lines
+from klearlib.data.marks import prefilled
 from klearlib.data.problems import read_problems
 from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import Stopped
@@ -29,7 +29,6 @@ RESPONSES = "responses.parquet"
 CARD = "card.json"
 
 _CHUNK = 64  # problems that are sampled and judged together
-_OPENED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
 
 def respond(
@@ -46,6 +45,7 @@ def respond(
     test_timeout_s: float,
     test_memory_mb: int,
     compute: dict,
+    think_tags: str = "required",
 ) -> None:
     """Stage ``responses``: `num_responses` responses of ``inputs["model"]/model`` to every problem
     of the file `problems` of ``inputs["problems"]``, judged by that problem's own tests or answer,
@@ -60,6 +60,7 @@ def respond(
         temperature, top_p, max_new_tokens: of the sampling, see `SamplingSettings`.
         test_timeout_s, test_memory_mb: limits of one test of a program.
         compute: the fields of `klearlib.policy.compute.Compute`.
+        think_tags: ``"required"``, or ``"optional"``: responses are judged with or without them.
 
     Raises:
         Stopped: a stop was asked for.
@@ -90,7 +91,11 @@ def respond(
             seeded = replace(settings, seed=derive_seed(seed, "responses", teacher, start))
             groups = engine.sample_groups(chosen, group_size=num_responses, settings=seeded)
             judged = judge_responses(
-                chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
+                chosen,
+                groups,
+                test_timeout_s=test_timeout_s,
+                test_memory_mb=test_memory_mb,
+                require_think=think_tags == "required",
             )
             for problem, group, verdicts in zip(chosen, groups, judged, strict=True):
                 rates.append(pass_rate_of(problem.id, verdicts))
@@ -114,5 +119,5 @@ def respond(
 
 def whole_text(response: Response) -> str:
     """A response's text with the opening think tag, also where the chat template wrote it."""
-    opened = _OPENED.search(response.prompt[-200:])
+    opened = prefilled(response.prompt)
     return (opened[0] if opened else "") + response.text

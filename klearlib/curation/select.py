@@ -179,6 +179,11 @@ def _covered(
     right, wrong = (rest & ~is_wrong, size - num_wrong), (rest & is_wrong, num_wrong)
     quotas = {"correct ": right, "wrong ": wrong} if wrong_share else {"": (rest.copy(), size)}
     for word, (part, quota) in quotas.items():
+        if not quota:
+            raise KlearError(
+                f"size {size} at a wrong share of {wrong_share:g} has no {word}responses: raise "
+                "size, or change the share"
+            )
         if part.sum() < quota:
             raise KlearError(
                 f"size {size} needs {quota} {word}responses, but only {part.sum()} pass the "

@@ -7,6 +7,8 @@ import re
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 
+# templates open, or skip, thinking in the prompt
+_PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
 _BRACES = re.compile(r"(?P<box>\\{1,2}boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
 _BOX = r"\\{1,2}boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -14,6 +16,16 @@ _TWO_BOXES = re.compile(  # overlapping, so that three are two pairs
     rf"(?={_BOX}[\s$]*(?:(?:,|\band\b|\bor\b|\\q?quad\b|\\text\{{ *(?:and|or) *\}})[\s$]*)+"
     rf"(?:[A-Za-z]\w*\s*=\s*)?{_BOX})"
 )
+
+
+def prefilled(prompt: str) -> re.Match | None:
+    """The opening think tag at the end of a prompt, or the empty pair, whose closing tag is the
+    group ``closed``; None if a prompt ends with neither.
+
+    >>> prefilled("<|assistant|><think>\\n")["closed"] is None
+    True
+    """
+    return _PREFILL.search(prompt[-200:])
 
 
 def last_boxed(text: str) -> str | None:

@@ -81,7 +81,7 @@ def read_responses(
             ) from error
         responses = _responses(row, where)  # first: a row that failed may lack the rest as well
         turns = row.get("messages") or []
-        asked = [turn["content"] for turn in turns if turn["role"] == "user"]
+        asked = [turn.get("content") for turn in turns if turn.get("role") == "user"]
         name = row.get("problem_id", _words(asked[0]) if asked else None)
         if name is None:
             raise KlearError(f"{where} has no problem_id: give it the id of its problem")

@@ -54,14 +54,15 @@ class Exploring:
 
     def batch(self, series: str, seed: int, step: int | None = None) -> pd.DataFrame:
         """The response tokens of the last update of a step, a line each, before it moved the
-        weights: problem, response, is_correct, place, id, text, logp_old, logp, ratio, A, F,
-        corner, entropy, correction, weight and lm_weight, the shares in the two means.
+        weights: problem, response, row, is_correct, place, id, text, logp_old, logp, ratio, A, F,
+        corner, entropy, correction, weight and lm_weight, the shares in the two means. A row is a
+        response; a problem that was drawn twice has two of the same number.
 
         step: one that was evaluated, by default the last. The policy loss has the gradient
         -weight * F * A * correction at a token, the loss of Eq. 13 is -sum of lm_weight * logp; Eq.
         14 weighs it by alpha.
 
-        Its ``attrs["prompts"]`` has the prompt's ids of each (problem, response). Raises
+        Its ``attrs["prompts"]`` has the prompt's ids of each (problem, response, row). Raises
         ParameterError where no such run, or step, is there.
         """
         from klearlib.rl.rule_specs import rule_from
@@ -74,7 +75,9 @@ class Exploring:
             none = "none, because no step had an update or verl trained the run"
             known = ", ".join(map(str, sorted(steps))) or none
             raise ParameterError(f"no tokens of step {step!r} are kept; there are: {known}")
-        return tokens_of(steps[step], rule_from(stage.params["rule"]), folder / "model")
+        clamp = stage.params["settings"]["log_ratio_clamp"]
+        rule = rule_from(stage.params["rule"])
+        return tokens_of(steps[step], rule, folder / "model", log_ratio_clamp=clamp)
 
     def tokens(self, series: str, seed: int, step: int | None = None, rows: int = 8) -> HTML:
         """The responses of `batch` with most tokens outside the clip range, as text: such a token
@@ -90,41 +93,46 @@ class Exploring:
         return f"<p>{text}</p>" + (self.runs._repr_html_() if done else "")
 
 
-def tokens_of(file: Path, rule: Rule, model: Path) -> pd.DataFrame:
+def tokens_of(
+    file: Path, rule: Rule, model: Path, *, log_ratio_clamp: float | None = None
+) -> pd.DataFrame:
     """The table of `Exploring.batch` from a file of `klearlib.rl.token_record`."""
     import numpy as np
     import pandas as pd
     import torch
 
     from klearlib.policy.load import load_tokenizer
-    from klearlib.rl.coefficients import TOKEN_VALUES, coefficient, corner_masks
+    from klearlib.rl.coefficients import corner_masks
+    from klearlib.rl.objective import trained_coefficient
 
     with np.load(file, allow_pickle=False) as stored:
         kept = dict(stored.items())
-    row, tokenizer = kept.pop("row"), load_tokenizer(model)
+    row, tokenizer = kept["row"], load_tokenizer(model)
     split = np.split(kept.pop("prompt"), np.cumsum(kept.pop("prompt_length"))[:-1])
     prompts = [each.tolist() for each in split]  # pandas compares attrs by ==
     of_row = {name: kept.pop(name)[row] for name in ("problem", "response", "is_correct")}
     frame = pd.DataFrame(of_row | kept).rename(columns={"advantage": "A"})
-    ratio = torch.from_numpy(kept["logp"] - kept["logp_old"]).exp()
-    advantage = torch.from_numpy(kept["advantage"])
+    names = ("logp", "logp_old", "advantage", "entropy")
+    logp, logp_old, advantage, entropy = (torch.from_numpy(kept[name]) for name in names)
+    ratio = (logp - logp_old).exp()
     corner = np.full(len(frame), "", dtype=object)
     for name, inside in corner_masks(ratio, advantage, rule).items():
         corner[inside.numpy()] = name
     texts = [tokenizer.decode([each]) for each in kept["id"].tolist()]
-    of_token = {name: torch.from_numpy(kept[name]) for name in TOKEN_VALUES}
-    factor = coefficient(ratio, advantage, rule, **of_token)
+    how = {"rule": rule, "entropy": entropy, "log_ratio_clamp": log_ratio_clamp}
+    factor = trained_coefficient(logp, logp_old, advantage, **how)
     frame = frame.assign(ratio=ratio.numpy(), F=factor.numpy())
     frame = frame.assign(corner=corner, text=texts)
-    order = ["problem", "response", "is_correct", "place", "id", "text", "logp_old", "logp"]
-    order += ["ratio", "A", "F", "corner", "entropy", "correction", "weight", "lm_weight"]
+    order = [*KEY, "is_correct", "place", "id", "text", "logp_old", "logp", "ratio", "A", "F"]
+    order += ["corner", "entropy", "correction", "weight", "lm_weight"]
     frame = frame[order]
-    frame.attrs["prompts"] = dict(zip(frame.groupby(KEY, sort=False).groups, prompts, strict=True))
+    responses = frame[KEY].drop_duplicates().itertuples(index=False, name=None)
+    frame.attrs["prompts"] = dict(zip(responses, prompts, strict=True))
     return frame
 
 
-KEY = ["problem", "response"]
-"""What names a response of a step."""
+KEY = ["problem", "response", "row"]
+"""What names a response of an update, which may have a problem twice."""
 _COLOURS = {
     "low_negative": "#f4b6b6",
     "high_positive": "#b7dfb0",
@@ -139,7 +147,7 @@ def coloured(frame: pd.DataFrame, *, rows: int) -> str:
     legend = [mark(colour, name, name.replace("_", ", ")) for name, colour in _COLOURS.items()]
     parts = [f"<p>ratio, sign of A: {' '.join(legend)}</p>"]
     groups = sorted(frame.groupby(KEY, sort=False), key=lambda of: -(of[1]["corner"] != "").sum())
-    for (problem, response), mine in groups[:rows]:
+    for (problem, response, _), mine in groups[:rows]:
         first = mine.iloc[0]
         right = "right" if first["is_correct"] else "not right"
         head = html.escape(f"{problem}, response {response}, {right}, A {first['A']:+.2f}")
@@ -155,9 +163,19 @@ def coloured(frame: pd.DataFrame, *, rows: int) -> str:
     return "".join(parts)
 
 
+_IMPORTS = """import math
+
+import torch
+
+from klearlib.rl.coefficients import as_loss, as_weights
+
+
+"""
+
+
 def source_of(function: Callable) -> dict[str, str]:
     """A function of a cell as an element of the parameter `rules`: its name, and its text with
-    ``import torch`` and `klearlib.rl.coefficients.as_loss` before it.
+    ``import torch`` and the decorators of `klearlib.rl.coefficients` before it.
 
     Raises ParameterError where its text cannot be had, or it uses other names of the notebook.
     """
@@ -176,5 +194,4 @@ def source_of(function: Callable) -> dict[str, str]:
             "have: import or define it inside the function"
         )
     name = function.__name__
-    imports = "import math\n\nimport torch\n\nfrom klearlib.rl.coefficients import as_loss\n\n\n"
-    return {"name": f"cell.py:{name}", "source": imports + text}
+    return {"name": f"cell.py:{name}", "source": _IMPORTS + text}

@@ -15,13 +15,15 @@ from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origins
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import SMOKE, DataOptions, require_profile
+from klearlib.experiments.shown import changed_options
+from klearlib.params import SMOKE, DataOptions, RLOptions, require_profile
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import check_schedule
 from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
 from klearlib.params.statistics import WORLDS
 from klearlib.real.assets import located
+from klearlib.rl.settings import JUDGED_BY
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -306,6 +308,8 @@ class Pipeline(Experiment):
         setting, ground = self.setting(series), self.groundworks[seed]
         if domain == "math" and series in _FINAL and self.joint.deciding:
             setting["deciding"] = self.joint.deciding
+        changed = changed_options(asdict(self.params.rl_options), RLOptions)
+        setting |= {name: changed[name] for name in JUDGED_BY if name in changed}
         return ground.data.measured(
             domain,
             ground.models.get(series) or self.arms[trained, seed],

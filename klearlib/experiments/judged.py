@@ -129,8 +129,8 @@ class Judged:
         # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
         sets = self.judged_on()
         idle = sets.get(about.id, sets[""]).untrained()
-        names = {series.rpartition(": ")[2] for series, _ in idle}
-        return list(idle.values()) if names & (set(about.arms) or names) else []
+        names = {arm: arm[0].rpartition(": ")[2] for arm in idle}
+        return [why for arm, why in idle.items() if not about.arms or names[arm] in about.arms]
 
     def _alarms(self) -> list[str]:
         """The sentences on arms in which no step trained, or truncation rose with the score."""

@@ -14,10 +14,11 @@ from klearlib.experiments import objectives
 from klearlib.experiments.benchmarks import curve_titles, deciding
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.judged import done_at_all, largest_rates, shares_in_corners
-from klearlib.experiments.results import PUSHED_DOWN, Results
+from klearlib.experiments.results import Results
 from klearlib.experiments.rules import made, note_on_own
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
+from klearlib.params import VERL
 from klearlib.report.curves import (
     CORNER_TITLES,
     Panel,
@@ -56,7 +57,8 @@ class Clipping(ClippingArms):
     @cached_property
     def gradients(self) -> Frame:
         p = self.params
-        return objectives.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
+        others = {name: rule for name, rule in self.others.items() if rule.weights is None}
+        return objectives.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=others)
 
     @cached_property
     def others(self) -> dict[str, Rule]:
@@ -270,13 +272,18 @@ class Clipping(ClippingArms):
 
     def _pushed_down(self, by_rate: Mapping[float, Results], about: Claim) -> Evidence | str:
         """C25: both rules at the same learning rates, since a larger rate pushes further."""
-        if not all(runs.logs(PUSHED_DOWN) for runs in by_rate.values()):
-            return f"no run logs {PUSHED_DOWN}: train the runs again with klear 0.20 or later"
+        if self.params.engine == VERL or self.params.rl_options.policy_lag:
+            return "log-probabilities after a step are not measured with policy_lag or on verl"
+        shares = {rate: runs.pushed_down() for rate, runs in by_rate.items()}
+        measured = {
+            rate: Results({arm: runs.runs[arm] for arm in shares[rate]})
+            for rate, runs in by_rate.items()
+        }
 
         def share(rule: str, seeds: Sequence[int]) -> np.ndarray:
-            return np.mean([runs.pushed_down(rule, seeds) for runs in by_rate.values()], axis=0)
+            return np.mean([[of[rule, seed] for seed in seeds] for of in shares.values()], axis=0)
 
-        return self.paired("C25", done_at_all(by_rate, about.arms), share)
+        return self.paired("C25", done_at_all(measured, about.arms), share)
 
     def notes(self) -> list[str]:
         on_code = []

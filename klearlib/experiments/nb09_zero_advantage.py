@@ -16,7 +16,7 @@ from klearlib.experiments.benchmarks import counterparts, standing_for, titles
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
-from klearlib.experiments.results import Arm
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import difference, learning_table, paper_last, score_panel
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
@@ -228,6 +228,10 @@ class ZeroAdvantage(Experiment):
         found = difference(total)
         where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
         yield [name, where, *total.shape, *found, paper]
+
+    def judged_on(self) -> dict[str, Results]:
+        decided = self.runs.of(*(f"{_at(_DECIDED_AT)}: {arm}" for arm in _FILTERS))
+        return super().judged_on() | dict.fromkeys(("C12", "C21"), decided)
 
     def evidence(self) -> dict[str, Evidence | str]:
         if _DECIDED_AT not in self.params.alphas:

@@ -99,6 +99,11 @@ class BeyondParams(MathsRLParams):
                 )
         if "E2" in self.explorations and 1 not in self.updates:
             raise ParameterError("updates must hold 1, at which all rules are equal: add 1")
+        if "E2" in self.explorations and self.rl_options.policy_lag:
+            raise ParameterError(
+                "E2 trains one rule for all at one update, where ratios are 1, which they are not "
+                "with policy_lag: leave it out of options"
+            )
         if "E3" in self.explorations and is_real(self.profile):
             raise ParameterError(
                 f"E3 needs teachers made to err, which profile {self.profile!r} lacks: leave it "

@@ -86,8 +86,9 @@ def gradient_check(
     """Autograd of each printed objective against F * A, in float64: rule, ratio, advantage,
     autograd, coefficient (F) and error = |autograd - F * A| over a grid.
 
-    others: rules that no paper prints, by name; for them autograd differentiates the training loss,
-        on tokens that were certain when they were drawn, in a distribution of 1 nat.
+    others: rules without weights that no paper prints, by name; for them autograd differentiates
+        the training loss, on tokens that were certain when they were drawn, in a distribution of 1
+        nat.
     """
     import pandas as pd
     import torch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_STEP = "No step trained"
 """The beginning of the notes that say in which arms."""
-PUSHED_DOWN = "train/pushed_down_share"
+_PUSHED_DOWN = "train/pushed_down_share"
 _NUMBER = re.compile(r"(?<![\d.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 _SAMPLES, _SAMPLE_CHARS = 3, 1200
 KINDS = ("right", "wrong", "restated", "truncated", "nonsense")
@@ -295,21 +295,15 @@ class Results:
         ]
         return np.concatenate(parts, axis=1)
 
-    def logs(self, metric: str) -> bool:
-        """Whether every run has a number of this metric."""
-        runs = self.runs.values()
-        return all(any(line.get(metric) is not None for line in run.metrics) for run in runs)
-
-    def pushed_down(self, series: str, seeds: Sequence[int]) -> np.ndarray:
-        """float [seeds]: the share of tokens with A < 0 whose log-probability falls in a step, mean
-        over the measured steps of the first half."""
-
-        def mean(seed: int) -> float:
-            lines = self.runs[series, seed].metrics
-            first_half = lines[: max(1, len(lines) // 2)]
-            return float(np.mean([v for e in first_half if (v := e.get(PUSHED_DOWN)) is not None]))
-
-        return np.array([mean(seed) for seed in seeds])
+    def pushed_down(self) -> dict[Arm, float]:
+        """The share of tokens with A < 0 whose log-probability falls in a step, mean over the
+        measured steps of a run's first half; a run without such a step is left out."""
+        found = {}
+        for arm, run in self.runs.items():
+            first_half = run.metrics[: max(1, len(run.metrics) // 2)]
+            if shares := [v for each in first_half if (v := each.get(_PUSHED_DOWN)) is not None]:
+                found[arm] = float(np.mean(shares))
+        return found
 
     def pass_at_half(self, series: str, seeds: Sequence[int]) -> np.ndarray:
         """float [seeds]: pass@k of the last evaluation on the validation problems, k half of the

@@ -58,6 +58,7 @@ def teacher_pass_rates(of: Origin, params: FilteredParams) -> Stage:
             "test_timeout_s": limits.test_timeout_s,
             "test_memory_mb": limits.test_memory_mb,
             "compute": of.compute,
+            **({"think_tags": tags} if (tags := limits.think_tags) != "required" else {}),
         },
         {"problems": start.world, "model": teacher},
         label=f"teacher's pass rates, {options.teacher_responses} responses a problem",

@@ -191,8 +191,7 @@ class RuleGrid(Experiment):
             found[STEEP, seed] = Stage(
                 "left_out",
                 "klearlib.rl.left_out:leave_corners_out",
-                run.params
-                | {"learning_rate": max(self.rates_of(STEEP)), "num_updates": 4, "parts": [*PARTS]},
+                run.params | {"learning_rate": max(self.rates_of(STEEP)), "num_updates": 4},
                 {n: each for n, each in run.inputs.items() if n in ("world", "pool")} | {"rl": run},
                 label=f"updates with one corner left out, seed {seed}",
                 estimate_s=60.0,

@@ -153,7 +153,10 @@ def require_usable(rules: Sequence[str | dict], params) -> None:
     """Raises ParameterError where all rules of a notebook are equal, where a rule with values or a
     file of its own cannot be made, or where its function fails on a small grid; see
     `klearlib.rl.coefficients`."""
-    if params.mini_batch_problems == params.num_problems and len(rules) > 1:
+    one_update = params.mini_batch_problems == params.num_problems
+    names = {rule if isinstance(rule, str) else rule["name"] for rule in rules}
+    by_corners = len(rules) > 1 and names <= TITLES.keys()
+    if one_update and by_corners and not params.rl_options.policy_lag:
         raise ParameterError(
             f"mini_batch_problems {params.mini_batch_problems} makes one update per rollout, so "
             "every ratio is 1 and all clipping rules are equal: give less than num_problems "

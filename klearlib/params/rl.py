@@ -93,8 +93,8 @@ class FilteredParams(PolicyParams):
 class RLParams(RLSchedule, PolicyParams):
     """A notebook that compares RL runs from one start."""
 
-    eval_every: int = count("steps between validations", 2)
-    eval_responses: int = count("responses per validation problem", 2)
+    eval_every: int = count("steps between evaluations", 2)
+    eval_responses: int = count("responses per benchmark problem", 2)
 
     def __post_init__(self) -> None:
         check_schedule(
@@ -132,9 +132,5 @@ class CodeRLParams(RLParams, FilteredParams):
         paper=NOT_STATED,
         place="Figs. 3, 4 do not say; 0.1 for the final model (Table 6)",
     )
-    eval_every = amended(
-        3, help="steps between evaluations", paper=5, place="Figs. 3a, 4: distance of the points"
-    )
-    eval_responses = amended(
-        1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"
-    )
+    eval_every = amended(3, paper=5, place="Figs. 3a, 4: distance of the points")
+    eval_responses = amended(1, paper=4, place="Figs. 3a, 4: avg@4")

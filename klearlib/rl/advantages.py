@@ -97,13 +97,10 @@ def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:
     return (advantages != 0).any(dim=1)
 
 
-def mixed_accuracy_groups(
-    is_correct: torch.Tensor, *, keep: torch.Tensor | None = None
-) -> torch.Tensor:
+def mixed_accuracy_groups(is_correct: torch.Tensor, *, keep: torch.Tensor) -> torch.Tensor:
     """The released code's filter: bool [P], True where some but not all responses are correct.
 
     It differs from `nonzero_groups` on soft rewards: it also drops groups whose partial credit
     differs. is_correct: bool [P, G]. keep: bool [P, G], False on rollouts that do not count.
     """
-    kept = torch.ones_like(is_correct) if keep is None else keep
-    return (is_correct & kept).any(dim=1) & (~is_correct & kept).any(dim=1)
+    return (is_correct & keep).any(dim=1) & (~is_correct & keep).any(dim=1)

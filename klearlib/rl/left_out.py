@@ -49,14 +49,13 @@ def leave_corners_out(
     compute: dict,
     learning_rate: float,
     num_updates: int,
-    parts: list[str],
 ) -> None:
     """From ``inputs["rl"]/model``, where a run of RL with these settings and seed ended, some
-    updates at `learning_rate` by the whole rule, and as many more, once for each of `parts`.
+    updates at `learning_rate` by the whole rule, and as many more, once for each of `PARTS`.
 
     A batch of rollouts is trained on as the run would, which fills AdamW's averages. A further one
     of twice as many problems has the mini-batches of all that follows: one for each of the first
-    updates, and others, the same for all of `parts`, for those after them. Old log-probabilities
+    updates, and others, the same for all of `PARTS`, for those after them. Old log-probabilities
     are the trainer's.
 
     Writes one line of metrics.jsonl: ``score/before`` at those weights, and of each part, as in
@@ -68,7 +67,7 @@ def leave_corners_out(
 
     Args:
         rule: by corners, with constants. learning_rate: of AdamW. num_updates: either time; fewer
-            where the batch has fewer mini-batches. parts: of `PARTS`. The others are those of
+            where the batch has fewer mini-batches. The others are those of
             `klearlib.rl.train.train_rl`.
 
     Raises:
@@ -81,7 +80,6 @@ def leave_corners_out(
     plan = plan_batches(model, compute, parts_count=parts_count(settings))
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
     optimizer = adamw(model, settings)
-    folder.load_checkpoint()
     done = settings.num_steps
     order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
     how = {"settings": settings, "plan": plan}
@@ -111,11 +109,7 @@ def leave_corners_out(
         # A fresh AdamW divides by averages of a single gradient: its first steps are too long.
         batch = rollouts(done + 1, settings.num_problems)
         train_on(batch, model, optimizer, rule=rule, step=done + 1, **how)
-        sampled = mini_batches(
-            rollouts(done + 2, 2 * settings.num_problems),
-            mini_batch_problems=settings.mini_batch_problems,
-            positives=settings.positives,
-        )
+        sampled = mini_batches(rollouts(done + 2, 2 * settings.num_problems), settings)
         # Before the first update, so that its ratios are 1.
         renewed = [now([rows]) for rows in sampled[: 2 * num_updates]]
         if len(renewed) < 2:
@@ -134,12 +128,12 @@ def leave_corners_out(
         # Tokens [K] of all mini-batches that follow, in their order.
         low = torch.cat([_in_low_corner(*pair, rule) for pair in zip(before, old, strict=True)])
         line: dict[str, float | None] = {"step": 1, "score/before": score()}
-        for number, name in enumerate(parts):
-            folder.progress(number, len(parts), name)
+        for number, (name, changes) in enumerate(PARTS.items()):
+            folder.progress(number, len(PARTS), name)
             model.load_state_dict(weights)
             optimizer.load_state_dict(copy.deepcopy(averages))  # it takes over the tensors
             sums = UpdateSums(Mismatch(settings.max_new_tokens))
-            own = replace(rule, **PARTS[name])
+            own = replace(rule, **changes)
             for rows in second:
                 update(model, optimizer, rows, sums, rule=own, count_mismatch=False, **how)
             after = now(second)
@@ -157,7 +151,7 @@ def leave_corners_out(
             }
             line |= {f"{metric}/{name}": value for metric, value in measured.items()}
     folder.append_metrics(line)
-    folder.progress(len(parts), len(parts))
+    folder.progress(len(PARTS), len(PARTS))
 
 
 def _in_low_corner(now: Row, old: Row, rule) -> torch.Tensor:

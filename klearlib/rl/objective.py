@@ -61,17 +61,33 @@ def token_weights(
 ) -> torch.Tensor:
     """F * A of each token [K], times its correction: minus its gradient before the mean is taken.
 
+    See `trained_coefficient`.
+    """
+    how = {"rule": rule, "entropy": entropy, "log_ratio_clamp": log_ratio_clamp}
+    return trained_coefficient(logp, logp_old, advantage, **how) * advantage * correction
+
+
+def trained_coefficient(
+    logp: torch.Tensor,
+    logp_old: torch.Tensor,
+    advantage: torch.Tensor,
+    *,
+    rule: Rule,
+    entropy: torch.Tensor | None = None,
+    log_ratio_clamp: float | None = None,
+) -> torch.Tensor:
+    """F of each token [K], 0 beyond the clamp.
+
     logp: without a graph. Log-ratios of any size stay finite and keep the rule's F (the ratio
     itself is capped, see `coefficient`). entropy: [K], for a rule that takes it.
     """
     log_ratio = logp - logp_old
     of_token = {"logp": logp, "logp_old": logp_old, "entropy": entropy}
     if log_ratio_clamp is None:
-        ratio = log_ratio.exp()
-        return coefficient(ratio, advantage, rule, **of_token) * advantage * correction  # Eqs. 9-18
+        return coefficient(log_ratio.exp(), advantage, rule, **of_token)  # Eqs. 9-18
     within = log_ratio.abs() <= log_ratio_clamp  # [K]
     ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
-    return coefficient(ratio, advantage, rule, **of_token) * advantage * within * correction
+    return coefficient(ratio, advantage, rule, **of_token) * within
 
 
 def policy_loss(
@@ -109,11 +125,15 @@ def policy_loss(
 
     Raises:
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
-            denominator that is not positive.
+            denominator that is not positive, a rule with weights.
     """
     mask = token_mask(logp, loss_mask)  # [N, T]
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must be a klearlib.rl.coefficients.Rule, got {rule!r}")
+    if rule.weights is not None:
+        raise ValueError(
+            f"rule {rule.name} weighs whole mini-batches: see klearlib.rl.mismatch.weighted"
+        )
     if advantages.ndim == 1:
         advantages = advantages[:, None]  # [N, 1]
     if advantages.ndim != 2 or advantages.shape not in (logp.shape, (logp.shape[0], 1)):

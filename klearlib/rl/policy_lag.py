@@ -12,7 +12,7 @@ import torch
 
 class PastWeights:
     """The weights at the ends of the last `lag` + 1 steps, the start counting as one. The oldest
-    sample: those of `lag` steps ago, at first those of the start. Copies lie where the model is.
+    sample: those of `lag` steps ago, at first those of the start.
 
     >>> past = PastWeights(torch.nn.Linear(1, 1), lag=0)
     >>> past.keep()

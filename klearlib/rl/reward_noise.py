@@ -66,12 +66,7 @@ def compare_rewards(
                 own = replace(settings, code_reward=reward)
                 groups = judge_groups(chosen, responses, **schedule.judging(own, seed=seed))
                 batch = form_batch(groups, own)
-                parts = mini_batches(
-                    batch,
-                    mini_batch_problems=own.mini_batch_problems,
-                    positives=own.positives,
-                )
-                rows = [row for part in parts for row in part]
+                rows = [row for part in mini_batches(batch, own) for row in part]
                 measured = {
                     "half_cosine": half_cosine(model, rows, settings=own, plan=plan),
                     "groups_trained": int(batch.kept_groups.sum()),

@@ -66,9 +66,7 @@ def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
     return RolloutBatch(tuple(groups), advantages, kept_groups, kept)
 
 
-def mini_batches(
-    batch: RolloutBatch, *, mini_batch_problems: int, positives: str
-) -> list[list[Row]]:
+def mini_batches(batch: RolloutBatch, settings: RLSettings) -> list[list[Row]]:
     """The rows of each optimiser mini-batch, in the order in which the problems were drawn.
 
     The K groups that survive are cut into ceil(K / mini_batch_problems) parts of sizes that differ
@@ -77,10 +75,10 @@ def mini_batches(
     kept = batch.kept_groups.nonzero().flatten().tolist()
     if not kept:
         return []
-    num_parts = -(-len(kept) // mini_batch_problems)  # rounded up
+    num_parts = -(-len(kept) // settings.mini_batch_problems)  # rounded up
     bounds = [round(len(kept) * part / num_parts) for part in range(num_parts + 1)]
     parts = [
-        [row for index in kept[start:stop] for row in _rows(batch, index, positives)]
+        [row for index in kept[start:stop] for row in _rows(batch, index, settings.positives)]
         for start, stop in pairwise(bounds)
     ]
     return [rows for rows in parts if rows]  # `drop_truncated` may leave none of a part

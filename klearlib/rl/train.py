@@ -193,9 +193,7 @@ def train_on(
     again after the last update, and at the gradients that `corner_gradients` asks for before it.
     """
     sums = UpdateSums(Mismatch(settings.max_new_tokens))
-    sampled = parts = mini_batches(
-        batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
-    )
+    sampled = parts = mini_batches(batch, settings)
     if settings.logp_old == "trainer":
         how = {"temperature": settings.temperature, "plan": plan}
         parts = [trainer_logprobs(model, rows, **how) for rows in sampled]
@@ -211,6 +209,9 @@ def train_on(
     on_policy = settings.logp_old == "sampler" and not settings.policy_lag
     for index, rows in enumerate(parts):
         _set_rate(optimizer, settings, step)
+        if rule.weights is not None:
+            now = trainer_logprobs(model, rows, temperature=settings.temperature, plan=plan)
+            rows = weighted(rows, now, rule=rule, counts=sums.mismatch)
         if measures and settings.corner_gradients and index == len(parts) - 1:
             sums.corner_gradients = corner_gradients(model, rows, **how)
         # After the first update the weights are no longer those that sampled.
@@ -247,12 +248,10 @@ def update(
     the gradient so far is thrown away and made again in smaller parts; KlearError if a single row
     is too much, or the parts may not become smaller.
 
-    rows: a mini-batch. plan: how it is cut and computed. count_mismatch: see `UpdateSums.add`.
+    rows: a mini-batch, with the weights of the rule, if it has any, as corrections. plan: how it is
+    cut and computed. count_mismatch: see `UpdateSums.add`.
     """
     how = {"rule": rule, "log_ratio_clamp": settings.log_ratio_clamp}
-    if rule.weights is not None:
-        now = trainer_logprobs(model, rows, temperature=settings.temperature, plan=plan)
-        rows = weighted(rows, now, rule=rule, counts=sums.mismatch)
 
     def add_gradients() -> list[MicroBatchStats]:
         optimizer.zero_grad(set_to_none=True)

@@ -102,11 +102,7 @@ class KlearTrainer(PPOTrainerSync):
         judged = time.perf_counter()
         rollouts = form_batch(groups, settings)  # the filter, without a refill
         sums = UpdateSums(Mismatch(max_tokens=settings.max_new_tokens))
-        parts = mini_batches(
-            rollouts,
-            mini_batch_problems=settings.mini_batch_problems,
-            positives=settings.positives,
-        )
+        parts = mini_batches(rollouts, settings)
         if parts:
             self._update(parts, sums)
         seconds = sampled - begun, judged - sampled, time.perf_counter() - judged

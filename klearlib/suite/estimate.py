@@ -11,6 +11,7 @@ from pathlib import Path
 from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
 from klearlib.experiments.rl_stages import CLUSTER_S
+from klearlib.experiments.rule_grid import PARTS
 from klearlib.policy.compute import Compute
 from klearlib.policy.memory import LEAST_TOKENS, activation_bytes, sampling_bytes, state_bytes
 from klearlib.policy.shape import ModelShape
@@ -276,7 +277,7 @@ def _reward_noise(stage: Stage, setup: Setup) -> Cost:
 
 
 def _left_out(stage: Stage, setup: Setup) -> Cost:
-    settings, parts = stage.params["settings"], len(stage.params["parts"])
+    settings, parts = stage.params["settings"], len(PARTS)
     rows = settings["num_validation"] * settings["validation_responses"]
     # Of three batches of rollouts, the first trained on as the run would.
     updates = -(-settings["num_problems"] // settings["mini_batch_problems"])

@@ -6,14 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed, last_boxes
+from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed, last_boxes, prefilled
 from klearlib.errors import KlearError
 from klearlib.verify.prose import behind_marker, in_sentence, sentences
 
 MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchmarks
 
-# templates open, or skip, thinking in the prompt
-_PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 
 # \boxed 5, which TeX accepts
@@ -72,7 +70,7 @@ def read_response(response: str, prompt: str = "") -> Reading:
     >>> read_response("2 + 2</think>4", prompt="<|assistant|><think>\\n").has_think_open
     True
     """
-    prefill = _PREFILL.search(prompt[-200:])
+    prefill = prefilled(prompt)
     thought, close, text = response.rpartition(THINK_CLOSE)
     has_close = bool(close) or bool(prefill and prefill["closed"])
     # an opening tag behind the closing one counts for nothing

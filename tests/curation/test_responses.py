@@ -15,9 +15,10 @@ from klearlib.data.tables import Sample, read_samples
 from klearlib.errors import Stopped
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
-from klearlib.records import NOT_JUDGED, Verdict
+from klearlib.records import NOT_JUDGED, Response, Verdict
 from klearlib.run.folder import RunFolder
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.answers import verify_answer
@@ -146,6 +147,19 @@ def test_what_could_not_be_judged_is_not_wrong(small, tmp_path, monkeypatch, rea
     assert {sample.is_correct for sample in read_samples(tmp_path / RESPONSES)} == {None}
     assert {r.num_not_judged for r in read_pass_rates(tmp_path / RATES).values()} == {2}
     assert json.loads((tmp_path / CARD).read_text())["num_by_reason"][reason] == 30
+
+
+@pytest.mark.parametrize(("tags", "reason"), [("required", "bad_format"), ("optional", "correct")])
+def test_a_teacher_without_think_tags_is_judged_as_rl_is_told(
+    small, tmp_path, monkeypatch, tags, reason
+):
+    def sample_groups(_, problems, **how):
+        texts = [f"\\boxed{{{problem.answer}}}" for problem in problems]
+        return [[Response("a", "?", (1,), (2,), (-1.0,), text, False)] for text in texts]
+
+    monkeypatch.setattr(TransformersEngine, "sample_groups", sample_groups)
+    respond(RunFolder(tmp_path), small, **SMALL, think_tags=tags)
+    assert {sample.reason for sample in read_samples(tmp_path / RESPONSES)} == {reason}
 
 
 def test_a_response_without_an_answer_is_wrong():

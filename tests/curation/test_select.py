@@ -208,7 +208,7 @@ def test_all_that_are_left_are_taken_when_the_size_is_their_number(inputs, tmp_p
         (0.0, 5, "size 5 needs 5 responses, but only 4 pass"),
         (0.5, 10, "size 10 needs 5 correct responses, but only 4 pass"),
         (0.8, 8, "size 8 needs 6 wrong responses, but only 4 pass"),
-        (0.1, 3, r"k must be in \[1, 4\] for these points, got 0"),
+        (0.1, 3, "size 3 at a wrong share of 0.1 has no wrong responses: raise size"),
     ):
         with pytest.raises(ValueError, match=words):
             run(inputs, tmp_path, "more", wrong_share=share, size=size, embedding=TFIDF)

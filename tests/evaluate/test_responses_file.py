@@ -45,6 +45,8 @@ FORMATS = {
      text: {"problem_id": p.id.removeprefix("aime_2024-"), "response": text}),
     "published": each(released),
     "turns": each(lambda i, p, text: {"problem_id": p.id, "messages": turns(p.prompt, text)}),
+    "beside turns of ShareGPT": each(lambda i, p, text: {"problem_id": p.id, "response": text,
+     "messages": [{"from": "human", "value": p.prompt}]}),
     "lists of one": each(lambda i, p, text: {"problem_id": p.id, "outputs": [text]}),
     "a list for each problem": [{"problem_id": p.id, "responses": [f"{i}-a", f"{i}-b"]}
      for i, p in reversed(list(enumerate(PROBLEMS)))],

@@ -74,6 +74,9 @@ def test_equal_differences_are_judged_by_their_signs_alone(num, p, bounded):
     same = compare([0.3] * num, [0.3] * num, margin=0.05)
     assert (same.value, same.p_greater, same.p_less) == (0.0, 1.0, 1.0)
     assert same.equivalent is (num >= 5)
+    margin = found.smallest_margin
+    assert margin == (pytest.approx(0.2) if num >= 5 else np.inf)
+    assert num < 5 or compare([0.3] * num, [0.1] * num, margin=margin + 1e-9).equivalent
 
 
 @pytest.mark.parametrize("num", [3, 6])

@@ -172,6 +172,7 @@ def test_the_section_has_every_figure_with_its_verdict(project):
     [
         ({"updates": [1, 3]}, "3 updates cannot have equal shares of 8 problems"),
         ({"updates": [2]}, "updates must hold 1"),
+        ({"options": {"policy_lag": 1}}, "E2 trains one rule for all at one update"),
         ({"explorations": ["E4"], "options": {"dual_clip": 10.0}}, "E4 switches dual_clip"),
         ({"explorations": ["E6"]}, "E6"),
     ],

@@ -286,6 +286,22 @@ def test_tokens_pushed_down_are_compared_at_the_same_rates(project):
     assert gppo - clip_higher == pytest.approx([0.02, 0.02])
 
 
+def test_a_replicate_that_idled_through_its_first_half_is_left_out_of_tokens_pushed_down(project):
+    def metrics(cell):
+        idle = cell == ("gppo", 1e-3, 1)
+        return lambda step: {"train/pushed_down_share": None if idle and step <= 10 else 0.6}
+
+    finish_grid(metrics=metrics)
+    found = Clipping(GRID).evidence()["C25"]
+    assert found.replicates == [0] and verdicts(Clipping(GRID))["C25"]["verdict"] != "supported"
+
+
+@pytest.mark.parametrize("unmeasured", [{"engine": "verl"}, {"options": {"policy_lag": 1}}])
+def test_what_moves_after_a_step_is_not_measured_everywhere(unmeasured):
+    found = clipping(**unmeasured).evidence()["C25"]
+    assert found == "log-probabilities after a step are not measured with policy_lag or on verl"
+
+
 def test_a_grid_of_which_nothing_is_done_publishes(project):
     e = Clipping(GRID)
     assert len(section(e)["missing"]) == 9 * (len(TUNING) + 2) and e.table("rates").empty
@@ -328,6 +344,11 @@ def test_corner_table_is_the_papers_and_shows_what_the_dual_clip_breaks():
         assert (row["r low, A < 0"], row["r high, A > 0"], row["never_zero"]) == values
     assert table.loc["cispo", "r high, A < 0"] == "1.28"
     assert table.loc["gppo_released", "r high, A < 0"].startswith("0 to")
+
+
+def test_rules_that_weigh_responses_are_not_in_the_table_of_coefficients():
+    labels = [*clipping(rules=read_rules([*RULES, "gspo", "sapo"])).table("rules")["rule"]]
+    assert "SAPO" in labels and "GSPO" not in labels
 
 
 def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypatch):

@@ -52,6 +52,13 @@ def test_only_the_filtered_arm_depends_on_the_filter(filtered):
     assert loose.teacher.key == filtered.teacher.key
 
 
+def test_the_teacher_is_judged_as_the_rollouts_are(filtered):
+    tagless = TestFilter(dataclasses.replace(filtered.params, options={"think_tags": "optional"}))
+    expected = filtered.teacher.params | {"think_tags": "optional"}
+    assert tagless.teacher.params == expected != filtered.teacher.params
+    assert tagless.arms["filter", 0].params["settings"]["think_tags"] == "optional"
+
+
 def test_the_score_table_has_the_tests_that_are_passed(soft):
     finish_all(soft, {"soft": 0.75, "hard": 0.5})
     row = soft.table("scores").set_index(["benchmark", "reward"]).loc[("code A", "soft reward")]

@@ -152,6 +152,17 @@ def test_models_are_drawn_from_as_the_paper_does():
         assert (rule["eps_low"], rule["eps_high"]) == (0.15, 0.3)
 
 
+def test_final_scores_are_judged_as_the_rollouts_are():
+    options = {"think_tags": "optional", "answer_form": "equivalent", "truncated": "as_text"}
+    options |= {"test_timeout_s": 3.0, "reward_function": {"source": "", "name": "mine"}}
+    plain = Headline(THREE)
+    made = Headline(dataclasses.replace(THREE, options=options | {"adam_beta2": 0.95}))
+    for domain in DOMAINS:
+        for arm, stage in plain.measured[domain].items():
+            assert made.measured[domain][arm].params == stage.params | options
+        assert made.arms["maths_rl", 1].params["settings"].items() >= options.items()
+
+
 def test_data_sizes_and_the_majority_filter():
     mini = check(NOTEBOOK, load_profile("mini", NOTEBOOK))
     made, joint = Headline(mini), load("mini", "joint_miniature")

@@ -138,6 +138,14 @@ def test_bad_rules_are_refused_in_one_line_before_anything_starts(file, rules, w
     assert "\n" not in str(caught.value) and str(caught.value).startswith("05_clipping: rules")
 
 
+def test_equal_rules_are_refused_where_every_ratio_is_1_and_no_others(file):
+    one, lagged = {"mini_batch_problems": 8, "code": False}, {"options": {"policy_lag": 2}}
+    with pytest.raises(ParameterError, match="8 makes one update per rollout"):
+        check("05_clipping", {"rules": ["gppo", {"name": "clip_higher", "eps_high": 0.2}]} | one)
+    for values in ({"rules": ["gppo", "dr_grpo"]}, {"rules": ["gppo", "my_rules.py:fade"]}, lagged):
+        assert check("05_clipping", values | one)
+
+
 def test_a_file_beside_the_user_is_named_in_full(project, file, tmp_path, monkeypatch):
     there = tmp_path / "user"
     there.mkdir()

@@ -1,5 +1,6 @@
 """An arm in which no step trained, and what the policies wrote, as notebooks publish them."""
 
+import dataclasses
 import json
 
 from fake_runs import HOW, again, finish_all, section
@@ -43,6 +44,18 @@ def test_no_claim_is_decided_on_an_arm_that_did_not_train(project):
     status = describe_status("smoke")
     key = e.arms["gppo", 1].key
     assert f"    {key} no step trained" in status and status.count("no step trained") == 1
+
+
+def test_a_claim_names_none_but_its_own_arms(project):
+    e = Clipping(dataclasses.replace(PARAMS, rules=["clip_higher", "gppo", "cispo", "unclipped"]))
+    idle = {"rollout/groups_all_wrong": 1, **NOTHING}
+    finish_all(
+        e,
+        dict.fromkeys(e.rules, 0.5),
+        lambda rule, seed, step: idle if rule in ("gppo", "unclipped") else {},
+    )
+    found = {each["claim"]: each["reason"] for each in section(e)["verdicts"]}
+    assert "GPPO, seed 0" in found["C1"] and "unclipped" not in found["C1"]
 
 
 def test_gradients_that_were_never_finite_are_a_finding_about_stability(project):

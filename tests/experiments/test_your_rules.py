@@ -73,12 +73,19 @@ def test_without_two_replicates_there_is_no_answer_but_a_reason(project):
 def test_a_rule_of_a_cell(project, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "a_cell.py").write_text(
-        SOURCE + "\nEPS = 1\n\ndef uses(ratio, advantage):\n    return ratio * EPS\n"
+        "from klearlib.rl.coefficients import as_loss, as_weights\n\n"
+        + SOURCE
+        + "\nEPS = 1\n\ndef uses(ratio, advantage):\n    return ratio * EPS\n"
+        "\n@as_loss\ndef plain(ratio, advantage):\n    return -ratio.clamp(max=9) * advantage\n"
+        "\n@as_weights\ndef near(log_ratio, advantage, response):\n    return log_ratio * 0\n"
     )
     import a_cell
 
     e = Clipping(ClippingParams(seeds=[0], code=False, **HOW)).add_rule(a_cell.half, label="mine")
     assert [arm.title for arm in e.rules.values()][-1] == "mine"
     assert "import torch" in e.params.rules[-1]["source"]
+    for function, given in ((a_cell.plain, "loss"), (a_cell.near, "weights")):
+        (*_, rule) = e.add_rule(function).others.values()
+        assert getattr(rule, given) is not None
     with pytest.raises(ParameterError, match="uses uses EPS from the notebook"):
         e.add_rule(a_cell.uses)

@@ -157,6 +157,13 @@ def test_the_claim_is_decided_at_alpha_0_alone(project):
     assert verdict["verdict"] == "not run" and "alpha 0 was not asked for" in verdict["reason"]
 
 
+def test_a_run_at_another_alpha_that_did_not_train_leaves_the_claims_alone(project):
+    e = finished(("alpha 0", BETTER))
+    idle = {"train/grad_norm": None, "train/num_updates": 0, "rollout/groups_all_wrong": 1}
+    finish(e.arms["alpha 0.1: no_filter", 1], end=0.5, metrics=lambda step: idle)
+    assert "alpha 0.1" in section(e)["notes"][-1] and verdicts(e)["C12"]["verdict"] == "supported"
+
+
 def test_effects_and_the_difference_of_the_differences(project):
     e = finished(
         ("alpha 0", {"filter": 0.5, "no_filter": 0.5}),

@@ -94,11 +94,7 @@ def _run(
 
 def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[float]:
     """What `klearlib.scale.trainer` has verl's workers do in one step; the loss of each update."""
-    parts = mini_batches(
-        form_batch(groups, settings),
-        mini_batch_problems=settings.mini_batch_problems,
-        positives=settings.positives,
-    )
+    parts = mini_batches(form_batch(groups, settings), settings)
     num_ranks = dist.get_world_size()
     layout = lay_out(parts, num_ranks=num_ranks)
     from_sampler = settings.logp_old == "sampler"

@@ -10,6 +10,7 @@ from printed_equations import SPECS, expected_coefficient, printed_objective
 from klearlib.rl.coefficients import gppo
 from klearlib.rl.objective import policy_loss, positive_lm_loss
 from klearlib.rl.rule_specs import rule_from
+from klearlib.rl.rule_table import PUBLISHED
 
 RULES = list(SPECS)
 GPPO = gppo(eps_low=0.2, eps_high=0.28)
@@ -164,6 +165,7 @@ BATCH = ragged_batch()
         ({"advantages": torch.zeros(6, 2)}, r"advantages must be \[N\] or \[N, T\]"),
         ({"loss_mask": BATCH[3][:, :1]}, "."),
         ({"rule": "gppo"}, "rule must be a klearlib"),
+        ({"rule": rule_from(PUBLISHED["gspo"].spec)}, "see klearlib.rl.mismatch.weighted"),
         ({"normalizer": "mean"}, "."),
         ({"denominator": 0.0}, "."),
         ({"denominator": math.inf}, "denominator must be positive and finite"),

@@ -73,7 +73,8 @@ def test_drop_truncated_takes_rollouts_out_of_statistics_and_training():
 
 
 def batches(batch, mini_batch_problems, positives="verdict"):
-    return mini_batches(batch, mini_batch_problems=mini_batch_problems, positives=positives)
+    how = {"mini_batch_problems": mini_batch_problems, "positives": positives}
+    return mini_batches(batch, settings(**how))
 
 
 @pytest.mark.parametrize("mini_batch_problems", [1, 2, 3, 4, 7])

@@ -1,6 +1,7 @@
 """Options of a run that change what samples, how fast it learns and what is measured."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from update_oracle import PASSES, RULE, SETTINGS, gradient, make_rows
 
 from klearlib.errors import Stopped
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.rl import schedule
-from klearlib.rl.coefficients import CORNERS, Rule, coefficient, corner_masks
+from klearlib.rl import schedule, train
+from klearlib.rl.coefficients import CORNERS, Rule, coefficient, corner_masks, one
 from klearlib.rl.gradient_measures import INSIDE, corner_gradients
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
@@ -104,6 +105,20 @@ def test_the_gradients_of_the_corners_are_parts_of_the_update(policy):
         wanted = torch.nn.functional.cosine_similarity(parts[INSIDE], parts[name], dim=0)
         assert found[f"cosine_{name}"] == pytest.approx(float(wanted), abs=1e-4)
     assert all(weight.grad is None for weight in policy.parameters())
+
+
+def test_the_corners_of_a_rule_with_weights_are_measured_with_them(new_policy, monkeypatch):
+    """No token is outside of its clip range, so the part inside is what the update follows."""
+    policy = new_policy(3)
+    rows = make_rows(policy)
+    monkeypatch.setattr(train, "mini_batches", lambda *_: [rows])
+    rule = Rule("thirds", 1.0, math.inf, function=one, weights=lambda r, a, n: 1 / (1 + n % 3))
+    still = torch.optim.SGD(policy.parameters(), lr=0.0)
+    how = {"settings": settings(**SETTINGS, corner_gradients=True), "plan": BatchPlan(**PASSES)}
+    sums = train.train_on(None, policy, still, rule=rule, step=1, measures=True, **how)
+    trained = sum(float(each.grad.square().sum()) for each in policy.parameters())
+    assert sums.corner_gradients["norm2_inside"] == pytest.approx(trained, rel=1e-4)
+    assert sums.mismatch.corrected_tokens == sum(len(each.logp_old) for each in rows)
 
 
 def test_measuring_the_corners_moves_nothing(inputs, tmp_path, plain, finished):

@@ -109,6 +109,28 @@ def test_ratios_corners_and_f_by_hand(kept):
     assert ((frame["corner"] == "low_negative") == (low & (frame["A"] < 0))).all()
 
 
+def test_f_is_0_beyond_the_clamp_on_log_ratios(kept):
+    path, frame = kept
+    size = (frame["logp"] - frame["logp_old"]).abs()
+    how = {"rule": rule_from(SPECS["gppo"]), "log_ratio_clamp": float(size.median())}
+    clamped = tokens_of(path / "tokens" / "00001.npz", model=path / "model", **how)
+    within = size <= how["log_ratio_clamp"]
+    assert np.allclose(clamped["F"], frame["F"].where(within, 0.0)) and not within.all()
+
+
+def test_a_problem_that_is_twice_in_an_update_has_its_responses_apart(kept, tmp_path):
+    path, frame = kept
+    with np.load(path / "tokens" / "00001.npz") as stored:
+        arrays = dict(stored.items())
+    for name in ("problem", "response"):
+        arrays[name][1::2] = arrays[name][::2]
+    np.savez(tmp_path / "twice.npz", **arrays)
+    twice = tokens_of(tmp_path / "twice.npz", rule_from(SPECS["gppo"]), path / "model")
+    prompts = [mine.attrs["prompts"].values() for mine in (twice, frame)]
+    assert [*prompts[0]] == [*prompts[1]] and len(prompts[0]) == frame["row"].nunique()
+    assert coloured(twice, rows=100).count("<pre") == len(prompts[0])
+
+
 def test_the_text_is_that_of_the_responses_and_is_escaped(kept):
     path, frame = kept
     texts = frame.groupby(["problem", "response"], sort=False)["text"].sum()
@@ -120,7 +142,7 @@ def test_the_text_is_that_of_the_responses_and_is_escaped(kept):
     outside = frame["corner"].ne("").groupby([frame[key] for key in KEY]).sum()
     most = [
         f"{problem}, response {number}, "
-        for problem, number in outside.nlargest(keep="all", n=1).index
+        for problem, number, _ in outside.nlargest(keep="all", n=1).index
     ]
     assert outside.max() and any(name in coloured(frame, rows=1) for name in most)
 

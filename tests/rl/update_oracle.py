@@ -7,8 +7,9 @@ from printed_equations import SPECS, printed_objective
 from rollout_fakes import row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
+from klearlib.rl.logprobs import trainer_logprobs
 from klearlib.rl.metrics import UpdateSums
-from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.mismatch import Mismatch, weighted
 from klearlib.rl.rule_specs import rule_from
 from klearlib.rl.train import update
 
@@ -58,6 +59,9 @@ def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
     plan = changes.pop("plan", None) or BatchPlan(**layout)
     how = {"rule": rule, "plan": plan, "settings": settings(**SETTINGS | changes)}
     sums = UpdateSums(Mismatch(max_tokens=16))
+    if rule.weights is not None:
+        now = trainer_logprobs(policy, rows, temperature=1.0, plan=plan)
+        rows = weighted(rows, now, rule=rule, counts=sums.mismatch)
     still = torch.optim.SGD(policy.parameters(), lr=0.0)
     update(policy, still, rows, sums, count_mismatch=count_mismatch, **how)
     return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
