@@ -138,12 +138,14 @@ def profiles(scores: Mapping[str, np.ndarray], *, beside: str) -> Figure:
     for name, values in scores.items():
         ordered = np.sort(100 * values)
         places[name] = ordered, 1 - np.arange(len(ordered)) / len(ordered)
+    everything = np.concatenate([ordered for ordered, _ in places.values()])
     with figure_style():
         count = len(places)
         figure, axes = _grid(count, "score, percent", most=5, width=2.5, height=2.2, room=0.6)
         for axis, (name, own) in zip(axes, places.items(), strict=True):
             axis.step(*places[beside], where="pre", color=_PALE, linewidth=2.2)
             axis.step(*own, where="pre", color=_UP, linewidth=2.2)
+            axis.set_xlim(everything.min() - 2, everything.max() + 2)
             axis.set_ylim(-0.02, 1.02)
             axis.set_title(textwrap.fill(name, _TITLE_CHARS))
         figure.supylabel("share at least x", fontsize=10)
