@@ -23,6 +23,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.run.provenance import num_cores
+from klearlib.verify import answer_judge
 from klearlib.verify.sandbox_server import MAX_STRETCH, seconds_without_core
 
 MAX_DEFAULT_WORKERS = 8
@@ -172,7 +173,7 @@ class _Lane(threading.Thread):
 class Pool:
     """The judge processes that run `module`, and the jobs that wait for them."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str = answer_judge.__name__) -> None:
         self.module = module
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.is_closed = False
@@ -223,7 +224,7 @@ _pool_lock = threading.Lock()
 _inherited: list[Pool] = []
 
 
-def shared_pool(num_workers: int, module: str) -> Pool:
+def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
     """This process's pool of judges that run `module`, with at least `num_workers` lanes."""
     with _pool_lock:
         pool = _pools.get(module)

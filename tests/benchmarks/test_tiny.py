@@ -24,6 +24,9 @@ def clone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clone")
     for name in ("benchmarks", "klearlib", "notebooks", "params", "tests"):
         shutil.copytree(ROOT / name, folder / name)
+    for path in (ROOT / "results").glob("*/*/replicates.csv"):
+        (folder / path.relative_to(ROOT)).parent.mkdir(parents=True)
+        shutil.copy(path, folder / path.relative_to(ROOT))
     return folder
 
 

@@ -257,7 +257,10 @@ def test_cells_of_figures_and_tables_show_what_is_not_run_yet(project):
         ({"variants": {"a": VARIANT | {"seeds": [9]}}}, "variants: a: seeds has 9"),
         ({"more_rules": ["gppo"]}, "names more than one rule"),
         ({"more_rules": [{"name": "sapo", "label": "gspo"}]}, "'gspo' names more than one rule"),
-        ({"mini_batch_problems": 8}, "all clipping rules are equal"),
+        (
+            {"mini_batch_problems": 8, "rules": ["clip_higher", "gppo"], "more_rules": []},
+            "all clipping rules are equal",
+        ),
         ({"variants": {"a": VARIANT | {"option": {}}}}, "option"),
     ],
 )

@@ -197,7 +197,7 @@ def test_the_table_of_the_page_is_what_the_plan_says():
         total += cost
         assert not cost.gpu_s or row(notebook, cost) in text
     assert row("in all", total) in text
-    hours = f"it takes {total.gpu_s / 3600:.2g} GPU hours of an H100"
+    hours = f"By the plan: {total.gpu_s / 3600:.2g} hours of an H100"
     assert hours in page("README.md") and total.gpu_s < 24 * 3600
 
 
@@ -212,7 +212,7 @@ def test_what_the_paper_needs_is_the_same_in_the_plan_and_on_the_pages():
     text, comment = page("docs/gpu.md"), page("params/paper/compute.yaml")
     for name in ("responses", "evaluate", "sft"):
         assert f"{most[name]} GB" in text and f"{most[name]} GB" in comment
-    assert f"| {round(total.gpu_s / 3600, -2):,.0f}, of which" in text
+    assert f"| {round(total.gpu_s / 3600, -2):,.0f}: " in text
     # docs/cluster.md has the RL runs on clusters of several sizes.
     for nodes in (1, 4, 8, 32):
         total = Cost()

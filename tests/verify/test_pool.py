@@ -69,10 +69,6 @@ class Kind:
         return pool.shared_pool(1, self.module).worker_pids()
 
 
-def answer_judges() -> list[int]:
-    return Kind(*ASKED["answers"]).pids()
-
-
 HOSTILE = {
     "power tower": boxed("9^{9^{9^9}}"),
     "factorial": boxed("(10^8)!"),
@@ -120,7 +116,7 @@ def test_hostile_answers_keep_their_limit_and_are_never_correct(name):
 def test_a_hang_is_a_timeout_its_process_is_killed_and_its_neighbours_are_judged():
     close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
-    (pid,) = answer_judges()
+    (pid,) = pool.shared_pool(1).worker_pids()
     responses = [boxed(a) for a in ("\\sqrt{4}", HANGS, "\\sqrt{9}", "\\sqrt{9}", "385")]
     golds = ["2", "2", "3", "4", "9^{9^{9^9}}"]
     verdicts = verify_answers(responses, golds, workers=1, timeout_s=1.0)
@@ -142,7 +138,7 @@ def test_time_without_a_core_does_not_count_up_to_five_times_the_limit(monkeypat
 def test_a_process_killed_mid_batch_costs_no_verdict():
     close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
-    (pid,) = answer_judges()
+    (pid,) = pool.shared_pool(1).worker_pids()
     num = 10
     responses = [boxed(f"\\sqrt{{{k * k + 1}}} + \\frac{{{k}}}{{7}}") for k in range(num)]
     golds = [f"\\frac{{{k}}}{{7}} + \\sqrt{{{k * k + (1 if k % 2 else 2)}}}" for k in range(num)]
@@ -155,7 +151,7 @@ def test_a_process_killed_mid_batch_costs_no_verdict():
         verdicts = batch.result(timeout=60)
     reasons = ["timeout", *("correct" if k % 2 else "wrong" for k in range(1, num))]
     assert [v.reason for v in verdicts] == reasons
-    assert answer_judges() != [pid]
+    assert pool.shared_pool(1).worker_pids() != [pid]
 
 
 def test_a_job_whose_process_dies_twice_is_a_judge_error(kind):
@@ -231,16 +227,16 @@ def test_inside_a_daemonic_worker_process(kind, method):
 
 SCRIPT = f"""
 import threading, time
-from klearlib.verify import answer_judge, pool
+from klearlib.verify import pool
 from klearlib.verify.answers import verify_answer
 hang = threading.Thread(
     target=verify_answer, args=({boxed(HANGS)!r}, "385"), kwargs=dict(timeout_s=600), daemon=True
 )
 hang.start()
-while not pool.shared_pool(1, answer_judge.__name__).worker_pids():
+while not pool.shared_pool(1).worker_pids():
     time.sleep(0.01)
 time.sleep(1.0)
-print(pool.shared_pool(1, answer_judge.__name__).worker_pids()[0], flush=True)
+print(pool.shared_pool(1).worker_pids()[0], flush=True)
 """
 
 
