@@ -113,7 +113,7 @@ class Judged:
             profile=self.params.profile,
             statistics=self.statistics,
             paper_scale=self.paper_scale,
-            num_replicates=lambda claim_id: len(self.seeds_deciding(claim_id)),
+            replicates=self.seeds_deciding,
             rule=self._rule,
             idle=self._idle,
         )

@@ -18,7 +18,7 @@ from klearlib.run.files import read_json, write_json
 
 RULES, REGISTERED = "rules.json", "registered.json"
 _TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation", "test", "why")
-_TEXTS += ("exploratory_at",)
+_TEXTS += ("exploratory_at", "unrunnable")
 """Fields of a claim that decide nothing."""
 
 

@@ -97,8 +97,11 @@ def _origin(stage: Stage) -> dict[str, str]:
     before = (each for each in every if each.key != stage.key)
     params = {json.dumps([s.name, s.target, _seedless(s.params)], sort_keys=True) for s in before}
     code = {f"{s.name} {s.code}" for s in every}
-    libraries = sorted(map(str, computing_versions().items()))
-    return {"made_of": _digest(sorted(params)), "made_by": _digest([*sorted(code), *libraries])}
+    libraries = {str(item) for s in every for item in computing_versions(s.engine).items()}
+    return {
+        "made_of": _digest(sorted(params)),
+        "made_by": _digest([*sorted(code), *sorted(libraries)]),
+    }
 
 
 def _seedless(value):

@@ -90,7 +90,8 @@ class Claim:
     compared), `margin` the smallest difference that matters, None for that of the profile.
     `expectation` says what is expected and by whom, "" for a claim of the paper. `test` is a word
     of `TESTS`, with its reason in `why`. `exploratory_at`: profiles whose settings were changed
-    after a first result was known.
+    after a first result was known. `unrunnable`: replicates in which it cannot be run, with the
+    reason in `notes`; where they are registered, the others decide and the verdict is exploratory.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Claim:
     margin: float | None = None
     expectation: str = ""
     exploratory_at: tuple[str, ...] = ()
+    unrunnable: tuple[int, ...] = ()
 
     def paper_text(self) -> str:
         """The paper's own numbers in one line; of an exploration, what is expected."""

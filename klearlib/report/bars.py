@@ -127,14 +127,15 @@ def _draw_measured(
     for name in series:
         mine, color = frame[frame["series"] == name], series_style(name).color
         steps = mine.assign(step=[groups.index(group) for group in mine["group"]])
-        bands = seed_bands(steps)
-        places = bands["step"].to_numpy(float) + _shift(name, series)
-        for place, band in zip(places, bands.itertuples(), strict=True):
-            if band.low == band.low:
-                axis.plot([place, place], [max(0, band.low), min(1, band.high)], color=color)
+        # group by group: one may have fewer seeds, which only in a curve would be a gap
+        bands = [seed_bands(each).iloc[0] for _, each in steps.groupby("step")]
+        places = [band["step"] + _shift(name, series) for band in bands]
+        for place, band in zip(places, bands, strict=True):
+            if band["low"] == band["low"]:
+                axis.plot([place, place], [max(0, band["low"]), min(1, band["high"])], color=color)
         dots = steps["step"].to_numpy(float) + _shift(name, series) + 0.07
         axis.plot(dots, steps["value"], ".", color=color, markersize=3.5, alpha=0.7)
-        axis.plot(places, bands["mean"], **_mark(name))
+        axis.plot(places, [band["mean"] for band in bands], **_mark(name))
     axis.margins(y=0.15)
     low, high = axis.get_ylim()
     axis.set_ylim(bottom=max(-0.04 * high, low))  # so that the mark at a score of 0 is whole

@@ -66,7 +66,7 @@ class Evidence:
 class Judging:
     """What verdicts follow from besides the evidence.
 
-    num_replicates: claim -> how many decide it, as the profile registered. rule: claim -> the
+    replicates: claim -> those that decide it, as the profile registered. rule: claim -> the
     digest of its rule, and whether the rule is younger than a run of the claim. idle: claim ->
     sentences on its arms in which no step trained.
     """
@@ -74,7 +74,7 @@ class Judging:
     profile: str
     statistics: StatisticsParams
     paper_scale: bool
-    num_replicates: Callable[[str], int]
+    replicates: Callable[[str], Sequence[int]]
     rule: Callable[[Claim], tuple[str, bool]]
     idle: Callable[[Claim], Sequence[str]]
 
@@ -272,15 +272,19 @@ def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) ->
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
         return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
-    num, wanted = len(found.replicates), by.num_replicates(about.id)
+    registered = by.replicates(about.id)
+    lost = (set(registered) & set(about.unrunnable)) - set(found.replicates)
+    num, wanted = len(found.replicates), len(registered) - len(lost)
     part = f"{num} of {wanted} replicates so far" if num < wanted else ""
     named = verdict.verdict not in (NOT_RUN, NOT_TESTED, statistics.UNDECIDED)
     if part and named and about.kind in COMPARED:
         settle = f"all {wanted} replicates"
         verdict = replace(verdict, verdict=statistics.UNDECIDED, reason="", settle=settle)
     rule, is_young = by.rule(about)
-    explores = is_young or by.profile in about.exploratory_at
-    return with_words(replace(verdict, exploratory=explores, rule=rule), [*found.words, part])
+    explores = is_young or bool(lost) or by.profile in about.exploratory_at
+    out = f"It cannot be run in replicate {', '.join(map(str, sorted(lost)))}, which is registered"
+    words = [*found.words, part, out if lost else ""]
+    return with_words(replace(verdict, exploratory=explores, rule=rule), words)
 
 
 def _trained(about: Claim, verdict: Verdict, by: Judging) -> Verdict:
@@ -352,9 +356,12 @@ def ledger(
 def _is_whole(about: Claim, verdict: Verdict, section: Section) -> bool:
     """Whether nothing is missing that may count for it: all comparisons have all replicates, or the
     whole notebook is done."""
-    wanted, found = len(section.parameters.get("seeds", ())), verdict.comparisons
+    wanted, found = (
+        {*section.parameters.get("seeds", ())} - {*about.unrunnable},
+        verdict.comparisons,
+    )
     is_each = 0 < len(found) == len(about.comparisons)
-    return section.complete or (is_each and all(c.num_replicates == wanted for c in found))
+    return section.complete or (is_each and all(c.num_replicates == len(wanted) for c in found))
 
 
 def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:

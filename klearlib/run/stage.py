@@ -64,10 +64,15 @@ class Stage:
             "params": self.params,
             "inputs": {name: stage.key for name, stage in self.inputs.items()},
             "code": self.code,
-            "libraries": computing_versions(),
+            "libraries": computing_versions(self.engine),
         }
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def engine(self) -> str | None:
+        """Who samples, in a stage that has `compute`: "transformers" or "vllm"."""
+        return (self.params.get("compute") or {}).get("engine")
 
     @cached_property
     def code(self) -> str:

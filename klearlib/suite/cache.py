@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from klearlib.errors import ParameterError
-from klearlib.params import is_real, load, worlds_of
+from klearlib.params import LOCAL, is_real, load, worlds_of
 from klearlib.params.place import keyed_values
 from klearlib.params.statistics import replicates_asked
 from klearlib.run.entry import read_own_json
@@ -39,7 +39,7 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
         "cells": _digest(cells),
         "parameters": _digest(keyed_values(params)),
         "library": code_fingerprint(type(experiment).__module__, without=()),
-        "libraries": _digest(computing_versions()),
+        "libraries": _digest(computing_versions(load(params.profile, LOCAL).engine)),
     }
     for name, other in experiment.reads().items():
         digests_of[f"parameters of {name}"] = _digest(keyed_values(other))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from fake_runs import (
@@ -30,6 +32,7 @@ from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.paper import claim
 from klearlib.params import load_profile, uses_miniature
 
 ALL = [Clipping, AlphaSweep, SoftReward, TestFilter, ZeroAdvantage]
@@ -219,6 +222,22 @@ def test_plumbing_decides_nothing_and_tuning_replicates_never_decide(project):
     statistics.write_text(statistics.read_text().replace("decides: true", "decides: false"))
     found = verdicts(e)["C9"]
     assert found["verdict"] == "not run" and "smoke test" in found["reason"] and found["measured"]
+
+
+def test_a_replicate_in_which_a_claim_cannot_be_run_is_left_out_by_name(project, monkeypatch):
+    e = made(SoftReward, seeds=[0, 1])
+    finish_all(e, {"soft": 0.75, "hard": 0.5})
+    registered.note("smoke", runs_dir())
+    known = json.loads((runs_dir() / registered.RULES).read_text())
+    (runs_dir() / registered.RULES).write_text(json.dumps(dict.fromkeys(known, "")))
+    found = verdicts(e)["C9"]
+    assert found["verdict"] == "undecided" and found["reason"].endswith("2 of 3 replicates so far")
+    assert not found["exploratory"]
+    about = functools.partial(replace, unrunnable=(2, 7))  # 7 is not registered
+    monkeypatch.setattr("klearlib.report.verdicts.claim", lambda name: about(claim(name)))
+    found = verdicts(e)["C9"]
+    assert found["verdict"] == "supported" and found["exploratory"]
+    assert found["reason"].endswith("It cannot be run in replicate 2, which is registered")
 
 
 def test_stability_is_judged_on_the_seeds_that_decide_alone(project):

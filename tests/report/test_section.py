@@ -13,7 +13,7 @@ import pytest
 import report_fakes as fakes
 
 from klearlib.errors import KlearError
-from klearlib.paper import FIGURES, NUM_TABLES, claims
+from klearlib.paper import FIGURES, NUM_TABLES, claim, claims
 from klearlib.params.place import Place
 from klearlib.report.curves import learning_curves
 from klearlib.report.page import build_report
@@ -212,7 +212,7 @@ def test_explorations_that_ran_in_folders_of_their_own_count_together(tmp_path):
     assert all(entry["elsewhere"] is None for entry in ledger(own[:1], SUITE, place=changed))
 
 
-def test_interim_verdicts_say_so():
+def test_interim_verdicts_say_so(monkeypatch):
     verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "supported")]
     partial = fakes.record(verdicts=verdicts, status="partial", missing=["GPPO, seed 2"])
     entries = by_claim(partial)
@@ -225,6 +225,12 @@ def test_interim_verdicts_say_so():
         return by_claim(replace(partial, parameters=parameters))["C1"]["interim"]
 
     assert is_interim(6) and not is_interim(5)
+    about = replace(claim("C1"), unrunnable=(5,))  # all that can be run are there
+    monkeypatch.setattr(
+        "klearlib.report.verdicts.claims",
+        lambda: [about if each.id == "C1" else each for each in claims()],
+    )
+    assert is_interim(7) and not is_interim(6)
 
 
 def test_counterparts_stand_in_the_order_of_the_papers_numbers():

@@ -34,15 +34,17 @@ def test_key_depends_on_each_ingredient(change):
     assert Stage(**fields).key != Stage(**{**fields, **change}).key
 
 
-def test_results_of_two_versions_of_torch_never_mix(monkeypatch):
-    def key(torch):
-        versions = {"torch": torch, "transformers": "5.19.0"}
+def test_results_of_two_versions_of_torch_or_vllm_never_mix(monkeypatch):
+    def key(torch, vllm="0.32.0", engine="transformers"):
+        versions = {"torch": torch, "transformers": "5.19.0", "vllm": vllm}
         monkeypatch.setattr(provenance, "version", versions.get)
         provenance.computing_versions.cache_clear()
-        return Stage("rl", WALK, {"seed": 0}).key
+        return Stage("rl", WALK, {"seed": 0, "compute": {"engine": engine}}).key
 
     try:
         assert key("2.13.0") == key("2.13.0+cpu") != key("2.12.0")
+        assert key("2.13.0", vllm="0.33.0") == key("2.13.0")
+        assert key("2.13.0", "0.33.0", "vllm") != key("2.13.0", "0.32.0", "vllm")
     finally:
         provenance.computing_versions.cache_clear()
 
