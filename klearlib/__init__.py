@@ -1,7 +1,7 @@
 """klear: the Klear-Reasoner paper (arXiv 2508.07629) as notebooks that anyone can run, check and
 extend."""
 
-__version__ = "0.31.0"
+__version__ = "1.0.0"
 
 
 def results(folder):
