@@ -15,6 +15,7 @@ from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
+from klearlib.paper import claim
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
@@ -106,6 +107,11 @@ class DataCorrectness(StudentExperiment):
             label = f"{difficulty}, {wrong_words(share)}"
             found.append(Student(series, label, column, group=difficulty, mark=mark))
         return tuple(found)
+
+    def students_in(self, seed: int) -> Sequence[Student]:
+        if seed not in claim("C4").unrunnable or seed not in self.deciding_seeds:
+            return self.students
+        return [each for each in self.students if each.group != "easy"]
 
     def choose(self, data: Origin, student: Student) -> Stage:
         p = self.params

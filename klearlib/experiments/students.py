@@ -80,7 +80,7 @@ class StudentExperiment(DataExperiment):
     def arms(self) -> dict[Arm, Stage]:
         p, found = self.params, {}
         for seed, data in origins(p.profile, p.seeds, p.data_options).items():
-            for each in self.students:
+            for each in self.students_in(seed):
                 found[each.series, seed] = data.student(
                     each.domain,
                     self.choose(data, each),
@@ -90,6 +90,10 @@ class StudentExperiment(DataExperiment):
                     num_responses=self.own(each.domain, "eval_responses"),
                 )
         return found
+
+    def students_in(self, seed: int) -> Sequence[Student]:
+        """The students that can be trained in this replicate."""
+        return self.students
 
     def of_domain(self, domain: str) -> dict[str, Student]:
         return {each.series: each for each in self.students if each.domain == domain}

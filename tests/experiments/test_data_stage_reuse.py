@@ -149,3 +149,10 @@ def test_options_that_are_not_named_take_the_papers_values():
     params = CorrectnessParams(options={"min_tests": 3})
     assert params.data_options == DataOptions(min_tests=3)
     assert DataOptions().ngram_words == 9 and DataOptions().min_tests == 16
+
+
+def test_a_world_with_too_few_easy_problems_has_the_other_arms():
+    arms = of_profile(DataCorrectness, "full").arms
+    series = {seed: {name for name, other in arms if other == seed} for _, seed in arms}
+    assert series[210] == {name for name in series[200] if not name.startswith("easy")}
+    assert [seed for seed in series if series[seed] != series[200]] == [210]
