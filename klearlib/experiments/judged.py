@@ -89,6 +89,10 @@ class Judged:
         """The seeds that decide one claim."""
         return self.deciding_seeds
 
+    def can_run(self, claim_id: str, seed: int) -> bool:
+        """False for a registered replicate in which claims.yaml says that a claim cannot be run."""
+        return seed not in claim(claim_id).unrunnable or seed not in self.deciding_seeds
+
     @property
     def changed_rule_options(self) -> str:
         """The options that make clipping rules differ from the paper's, "" for none."""

@@ -15,7 +15,6 @@ from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
-from klearlib.paper import claim
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
@@ -109,9 +108,8 @@ class DataCorrectness(StudentExperiment):
         return tuple(found)
 
     def students_in(self, seed: int) -> Sequence[Student]:
-        if seed not in claim("C4").unrunnable or seed not in self.deciding_seeds:
-            return self.students
-        return [each for each in self.students if each.group != "easy"]
+        has_easy = self.can_run("C4", seed)
+        return [each for each in self.students if has_easy or each.group != "easy"]
 
     def choose(self, data: Origin, student: Student) -> Stage:
         p = self.params

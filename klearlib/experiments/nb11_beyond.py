@@ -172,6 +172,8 @@ class Beyond(Experiment):
         """Those of E3; each kind of error has a teacher of its own."""
         from klearlib.experiments.origins.miniature import ERRING_TEACHER, ERROR_KINDS, ErringOrigin
 
+        if not self.can_run("E3", seed):
+            return
         how = replace(self.correctness, num_responses=RESPONSES_OF_ERRING)
         world = seed if self.statistics.design == WORLDS else 0
         for kind in ERROR_KINDS:

@@ -22,7 +22,7 @@ from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, holm_word, plain, without_counts
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-COMMITTED = ("mini", "full", "full-E2", "full-E3", "full-E4")
+COMMITTED = ("mini", "full", "full-E2", "full-E4")
 FOLDERS = [RESULTS / name for name in COMMITTED if (RESULTS / name / "claims.json").is_file()]
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 MEGABYTES = 16  # that the results of a profile may have
