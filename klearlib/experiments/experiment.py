@@ -259,15 +259,17 @@ class Experiment(Showing, Judged, Exploring):
 
     def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
-        cached, an estimate in seconds, its folder. Of published tables: one for each run."""
+        cached, an estimate in seconds, its folder. Of published tables: one for each arm."""
         import pandas as pd
 
         from klearlib.run import preload, progress
 
         if self.published is not None:
             ran = {run.key: run.about for run in self.published.arms.values()}
-            rows = [{name: about[name] for name in ("title", "seconds")} for about in ran.values()]
-            return pd.DataFrame(rows).assign(state="published")
+            runs = pd.DataFrame([*ran.values()], columns=["title", "seconds"])
+            arms = runs["title"].str.replace(r", seed \d+$", "", regex=True).rename("stage")
+            counted = runs["seconds"].groupby(arms, sort=False).agg(runs="size", seconds="sum")
+            return counted.reset_index().assign(state="published")
         rows = [
             {
                 "stage": stage.title,
