@@ -356,12 +356,10 @@ def ledger(
 def _is_whole(about: Claim, verdict: Verdict, section: Section) -> bool:
     """Whether nothing is missing that may count for it: all comparisons have all replicates, or the
     whole notebook is done."""
-    wanted, found = (
-        {*section.parameters.get("seeds", ())} - {*about.unrunnable},
-        verdict.comparisons,
-    )
+    wanted = len({*section.parameters.get("seeds", ())} - {*about.unrunnable})
+    found = verdict.comparisons
     is_each = 0 < len(found) == len(about.comparisons)
-    return section.complete or (is_each and all(c.num_replicates == len(wanted) for c in found))
+    return section.complete or (is_each and all(c.num_replicates == wanted for c in found))
 
 
 def _by_its_rule(about: Claim, verdict: Verdict) -> Verdict:
